@@ -1,0 +1,1 @@
+"""The dashboard: `interp dashboard` serves `dashboard.py`."""
