@@ -1,0 +1,90 @@
+"""Keys and values of the tokens so far, so that a sequence can be fed in chunks."""
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+@dataclass
+class _Layer:
+    """Buffers [B K capacity E] that grow by doubling."""
+
+    k: Tensor | None = None
+    v: Tensor | None = None
+
+    def extended(self, length: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Write behind `length` tokens, and return views of all there are."""
+        end = length + k.shape[2]
+        self.k, self.v = _with_room(self.k, length, end, k), _with_room(self.v, length, end, v)
+        self.k[:, :, length:end], self.v[:, :, length:end] = k.detach(), v.detach()
+        return self.k[:, :, :end], self.v[:, :, :end]
+
+    def copied(self, length: int) -> "_Layer":
+        copy = [None if x is None else x[:, :, :length].clone() for x in (self.k, self.v)]
+        return _Layer(*copy)
+
+
+def _with_room(buffer: Tensor | None, length: int, end: int, like: Tensor) -> Tensor:
+    if buffer is not None and buffer.shape[2] >= end:
+        return buffer
+    grown = like.new_empty(*like.shape[:2], max(2 * length, end, 16), like.shape[3]).detach()
+    if buffer is not None:
+        grown[:, :, :length] = buffer[:, :, :length]
+    return grown
+
+
+@dataclass
+class KVCache:
+    """What `model(tokens, kv_cache=…)` reads and appends to.
+
+    It holds no gradients: keys and values of earlier chunks are detached. A call that fails leaves
+    it as it was, since tokens only count once `commit` is called at the call's end.
+
+    Attributes:
+        length: Slots held, pads included.
+        real: True where a held slot is a real token, [B length].
+    """
+
+    n_layers: int
+    length: int = 0
+    real: Bool[Tensor, "batch length"] | None = None
+    _layers: list[_Layer] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._layers = self._layers or [_Layer() for _ in range(self.n_layers)]
+
+    def seen(self, batch: int, device: torch.device) -> Int[Tensor, "batch 1"]:
+        """How many real tokens each example has had.
+
+        Raises:
+            ValueError: The cache holds another batch size.
+        """
+        if self.real is None:
+            return torch.zeros(batch, 1, dtype=torch.long, device=device)
+        if self.real.shape[0] != batch:
+            raise ValueError(
+                f"the KV cache holds {self.real.shape[0]} sequences, the tokens {batch}; "
+                "use a new cache, or feed the same batch on"
+            )
+        return self.real.sum(-1, keepdim=True)
+
+    def extend(
+        self,
+        layer: int,
+        k: Float[Tensor, "batch kv_head pos d_head"],
+        v: Float[Tensor, "batch kv_head pos d_head"],
+    ) -> tuple[Tensor, Tensor]:
+        """Add one layer's new keys and values; return those of all tokens so far."""
+        return self._layers[layer].extended(self.length, k, v)
+
+    def commit(self, real: Bool[Tensor, "batch pos"]) -> None:
+        """Count the tokens of a call that went well."""
+        self.real = real if self.real is None else torch.cat([self.real, real], 1)
+        self.length += real.shape[1]
+
+    def fork(self) -> "KVCache":
+        """A copy that goes its own way: feeding either does not touch the other."""
+        layers = [layer.copied(self.length) for layer in self._layers]
+        return KVCache(self.n_layers, self.length, self.real, layers)

@@ -1,0 +1,78 @@
+"""Where a token stands: sinusoids, rotations, linear biases."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def sinusoids(n_ctx: int, d_model: int, base: float = 10_000.0) -> Float[Tensor, "n_ctx d_model"]:
+    """PE(pos, 2i) = sin(pos / base^(2i/d)), and the cosine at 2i + 1.
+
+    Source: Vaswani et al. 2017, "Attention Is All You Need", §3.5.
+    """
+    angle = _angles(n_ctx, d_model, base)
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)[:, :d_model].float()
+
+
+def rotations(n_ctx: int, rotary_dim: int, base: float = 10_000.0) -> Float[Tensor, "2 n_ctx half"]:
+    """Cosines and sines of pos · base^(−2i/rotary_dim), computed in float64.
+
+    Source: Su et al. 2021, "RoFormer".
+    """
+    angle = _angles(n_ctx, rotary_dim, base)
+    return torch.stack([angle.cos(), angle.sin()]).float()
+
+
+def _angles(n: int, width: int, base: float) -> Float[Tensor, "n half"]:
+    exponent = torch.arange(0, width, 2, dtype=torch.float64) / width
+    return torch.outer(torch.arange(n, dtype=torch.float64), base**-exponent)
+
+
+def rotate(
+    x: Float[Tensor, "batch pos head d_head"],
+    turn: Float[Tensor, "2 b pos half"],
+    *,
+    interleaved: bool = False,
+) -> Float[Tensor, "batch pos head d_head"]:
+    """Turn the first 2·half coordinates of each head by its position's angle.
+
+    Pairs are (i, i + half), or (2i, 2i + 1) where `interleaved`; the rest is left alone.
+    """
+    cos, sin = turn[:, :, :, None, :].to(x.dtype)
+    half = turn.shape[-1]
+    turned, rest = x[..., : 2 * half], x[..., 2 * half :]
+    if interleaved:
+        a, b = turned[..., 0::2], turned[..., 1::2]
+        turned = torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
+    else:
+        a, b = turned[..., :half], turned[..., half:]
+        turned = torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+    return torch.cat([turned, rest], -1) if rest.shape[-1] else turned
+
+
+def alibi_slopes(n_heads: int) -> list[float]:
+    """One slope a head: 2^(−8h/n), interpolated where n is no power of two.
+
+    Source: Press et al. 2022, "Train Short, Test Long".
+    """
+    below = 1 << (n_heads.bit_length() - 1)
+    slopes = [2.0 ** (-8.0 * (h + 1) / below) for h in range(below)]
+    between = [2.0 ** (-8.0 * (h + 1) / (2 * below)) for h in range(0, 2 * below, 2)]
+    return (slopes + between)[:n_heads]
+
+
+@dataclass(frozen=True)
+class Alibi:
+    """The bias −slope · |q − k| that is added to a head's scores."""
+
+    slopes: tuple[float, ...]
+
+    def __call__(
+        self, q_pos: Int[Tensor, "b q"], k_pos: Int[Tensor, "b k"]
+    ) -> Float[Tensor, "b head q k"]:
+        """The bias of every head, for these positions, in float32."""
+        slope = torch.tensor(self.slopes, device=q_pos.device)[:, None, None]
+        distance = (q_pos[:, None, :, None] - k_pos[:, None, None, :]).abs()
+        return -slope * distance
