@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -77,11 +77,10 @@ def _checked(pair: Any) -> tuple[Filter, Hook]:
     wanted = "hooks are pairs (name, function(activation, hook))"
     if not (isinstance(pair, tuple | list) and len(pair) == 2):
         raise TypeError(f"{wanted}; got {pair!r}")
-    which: Any = pair[0]
-    hook: Any = pair[1]
+    which, hook = pair
     if not (isinstance(which, str) or callable(which)) or not callable(hook):
         raise TypeError(f"{wanted}; got ({which!r}, {hook!r})")
-    return which, hook
+    return cast("tuple[Filter, Hook]", pair)
 
 
 def nothing_called(which: Filter, names: Collection[str]) -> str:

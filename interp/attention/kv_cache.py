@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 
@@ -45,30 +45,29 @@ class KVCache:
     Attributes:
         length: Slots held, pads included.
         real: True where a held slot is a real token, [B length].
+        padded: Whether any held slot is a pad.
     """
 
     n_layers: int
     length: int = 0
     real: Bool[Tensor, "batch length"] | None = None
+    padded: bool = False
     _layers: list[_Layer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._layers = self._layers or [_Layer() for _ in range(self.n_layers)]
 
-    def seen(self, batch: int, device: torch.device) -> Int[Tensor, "batch 1"]:
-        """How many real tokens each example has had.
+    def check_batch(self, batch: int) -> None:
+        """Refuse to append to sequences of another batch.
 
         Raises:
             ValueError: The cache holds another batch size.
         """
-        if self.real is None:
-            return torch.zeros(batch, 1, dtype=torch.long, device=device)
-        if self.real.shape[0] != batch:
+        if self.real is not None and self.real.shape[0] != batch:
             raise ValueError(
                 f"the KV cache holds {self.real.shape[0]} sequences, the tokens {batch}; "
                 "use a new cache, or feed the same batch on"
             )
-        return self.real.sum(-1, keepdim=True)
 
     def extend(
         self,
@@ -82,9 +81,10 @@ class KVCache:
     def commit(self, real: Bool[Tensor, "batch pos"]) -> None:
         """Count the tokens of a call that went well."""
         self.real = real if self.real is None else torch.cat([self.real, real], 1)
+        self.padded = self.padded or not bool(real.all())
         self.length += real.shape[1]
 
     def fork(self) -> "KVCache":
         """A copy that goes its own way: feeding either does not touch the other."""
         layers = [layer.copied(self.length) for layer in self._layers]
-        return KVCache(self.n_layers, self.length, self.real, layers)
+        return KVCache(self.n_layers, self.length, self.real, self.padded, layers)

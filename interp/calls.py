@@ -1,0 +1,144 @@
+"""What one call of the model was asked for, checked before anything is computed."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.attention import KVCache
+from interp.config import TransformerConfig
+from interp.names import hook_names
+
+Returns = Literal["logits", "loss", "both"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """The input of a forward pass, and which layers run.
+
+    Attributes:
+        tokens: Token ids [B T], or the residual stream [B T D] where `first_layer` is given.
+        mask: True where a token is real, or None: all are.
+        kv_cache: Keys and values so far, or None.
+        layers: The blocks that run.
+        first_layer: Where the residual stream comes in; None: the embedding runs.
+        stop_layer: The layer whose input is returned; None: the unembedding runs.
+    """
+
+    tokens: Tensor
+    mask: Bool[Tensor, "batch pos"] | None
+    kv_cache: KVCache | None
+    layers: range
+    first_layer: int | None
+    stop_layer: int | None
+
+    @property
+    def n_tokens(self) -> int:
+        """Slots of this call, pads included."""
+        return self.tokens.shape[1]
+
+    @property
+    def past(self) -> int:
+        """Slots that the cache holds."""
+        return 0 if self.kv_cache is None else self.kv_cache.length
+
+    @property
+    def real(self) -> Bool[Tensor, "batch pos"]:
+        """The mask, spelled out."""
+        if self.mask is not None:
+            return self.mask
+        return torch.ones(self.tokens.shape[:2], dtype=torch.bool, device=self.tokens.device)
+
+    def hook_names(self, config: TransformerConfig) -> list[str]:
+        """The activations that this call offers."""
+        embeds, unembeds = self.first_layer is None, self.stop_layer is None
+        ends = {(1, 1): "both", (1, 0): "embed", (0, 1): "unembed", (0, 0): "neither"}
+        first, last = self.layers.start, self.layers.stop
+        return hook_names(config, first=first, last=last, ends=ends[embeds, unembeds])
+
+
+def checked_call(
+    config: TransformerConfig,
+    tokens: Tensor,
+    mask: Tensor | None,
+    kv_cache: KVCache | None,
+    start_at_layer: int | None,
+    stop_at_layer: int | None,
+    return_type: str,
+) -> Call:
+    """Refuse what does not fit the model, each with one clear error."""
+    first = 0 if start_at_layer is None else _layer(config, "start_at_layer", start_at_layer)
+    last = config.n_layers
+    if stop_at_layer is not None:
+        last = _layer(config, "stop_at_layer", stop_at_layer)
+    if first > last:
+        raise ValueError(f"start_at_layer ({first}) lies behind stop_at_layer ({last})")
+    if return_type not in get_args(Returns):
+        raise ValueError(f"return_type must be 'logits', 'loss' or 'both', got {return_type!r}")
+    if return_type != "logits" and (start_at_layer is not None or stop_at_layer is not None):
+        raise ValueError(f"return_type={return_type!r} needs tokens in and logits out: a whole run")
+    if start_at_layer is None:
+        _check_tokens(config, tokens)
+    elif tokens.dim() != 3 or tokens.shape[2] != config.d_model:
+        raise ValueError(
+            f"start_at_layer wants the residual stream [batch pos {config.d_model}], "
+            f"got {list(tokens.shape)}"
+        )
+    call = Call(tokens, mask, kv_cache, range(first, last), start_at_layer, stop_at_layer)
+    _check_length(config, call)
+    if kv_cache is not None:
+        kv_cache.check_batch(tokens.shape[0])
+    return call
+
+
+def _layer(config: TransformerConfig, name: str, layer: int) -> int:
+    found = layer + config.n_layers if layer < 0 else layer
+    if not 0 <= found <= config.n_layers:
+        raise ValueError(f"{name}: this model has layers 0 … {config.n_layers - 1}, got {layer}")
+    return found
+
+
+def _check_tokens(config: TransformerConfig, tokens: Int[Tensor, "batch pos"]) -> None:
+    if not isinstance(tokens, Tensor) or tokens.dtype.is_floating_point:
+        got = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
+        raise TypeError(f"wanted token ids, an integer tensor [batch pos]; got {got}")
+    if tokens.dim() != 2:
+        raise ValueError(
+            f"wanted tokens [batch pos], got {list(tokens.shape)}; "
+            "for one sequence use tokens[None]"
+        )
+    if torch.compiler.is_compiling() or tokens.device.type != "cpu" or tokens.numel() == 0:
+        return  # looking at values would stop the graph, or wait for the device
+    least, most = (int(x) for x in tokens.aminmax())
+    if least < 0 or most >= config.d_vocab:
+        raise ValueError(f"tokens must lie in [0, {config.d_vocab}), got {least} … {most}")
+
+
+def _check_length(config: TransformerConfig, call: Call) -> None:
+    if call.past + call.n_tokens > config.n_ctx:
+        held = f" behind {call.past} cached ones" if call.past else ""
+        raise ValueError(
+            f"{call.n_tokens} tokens{held} are more than the model's context, "
+            f"n_ctx={config.n_ctx}; cut the input, or build the model with a longer context"
+        )
+
+
+def checked_mask(mask: Tensor | None, tokens: Tensor) -> Bool[Tensor, "batch pos"] | None:
+    """The mask as bools. Integers 0 and 1 are taken, floats are not.
+
+    Raises:
+        TypeError: It is of floats.
+        ValueError: Its shape is not the tokens'.
+    """
+    if mask is None:
+        return None
+    if mask.dtype.is_floating_point or mask.dtype.is_complex:
+        raise TypeError(f"mask must be bool (True = real token), got {mask.dtype}; use mask.bool()")
+    if mask.shape != tokens.shape[:2]:
+        raise ValueError(
+            f"mask must be [batch pos] like the tokens, {list(tokens.shape[:2])}; "
+            f"got {list(mask.shape)}"
+        )
+    return mask.bool()

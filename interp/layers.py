@@ -1,0 +1,251 @@
+"""The parts of a block: a norm, heads, an MLP; each offers its activations by name."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from interp.attention import AttentionCall, Kernel, KVCache, Rule, Visible
+from interp.attention.kernels import pattern_of, scores_of
+from interp.attention.positions import Alibi, alibi_slopes, rotate
+from interp.config import ACTIVATIONS, TransformerConfig
+from interp.hooks import Tap
+from interp.weights import HeadWeights, MLPWeights
+
+
+@dataclass(frozen=True)
+class Where:
+    """What the layers of one call share.
+
+    Attributes:
+        visible: Who may see whom, for each rule in the model.
+        turn: Rotations at the tokens' positions, or None.
+        qk_pos_embed: What is added to the inputs of queries and keys (shortformer), or None.
+        kv_cache: Keys and values so far, or None.
+        kernel: What computes attention.
+    """
+
+    visible: Mapping[Rule, Visible]
+    turn: Float[Tensor, "2 b pos half"] | None
+    qk_pos_embed: Float[Tensor, "b pos d_model"] | None
+    kv_cache: KVCache | None
+    kernel: Kernel
+
+    def with_qk_pos_embed(self, rows: Float[Tensor, "b pos d_model"]) -> "Where":
+        """The same, with positions for queries and keys."""
+        return replace(self, qk_pos_embed=rows)
+
+
+@dataclass(frozen=True)
+class QKVInputs:
+    """What q, k and v are computed from: one normalised stream, or a copy a head for each."""
+
+    merged: Float[Tensor, "batch pos d_model"] | None = None
+    split: Sequence[Float[Tensor, "batch pos head d_model"]] | None = None
+
+
+class Norm(nn.Module):
+    """LayerNorm or RMSNorm; one fused operation unless its inside is asked for."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.kind, self.eps, self.width = config.normalization, config.norm_eps, config.d_model
+        learned = self.kind in ("layer_norm", "rms_norm")
+        shift = self.kind == "layer_norm" and config.bias
+        self.weight = nn.Parameter(torch.ones(self.width)) if learned else None
+        self.bias = nn.Parameter(torch.zeros(self.width)) if shift else None
+
+    def forward(self, x: Float[Tensor, "*batch d_model"], tap: Tap) -> Tensor:
+        """Normalise; `hook_scale` is what x is divided by, `hook_normalized` is before the gain."""
+        if self.kind == "none":
+            return x
+        if tap.wants("hook_scale", "hook_normalized"):
+            centred = self._centred(x)
+            scale = tap("hook_scale", self._scale(centred))
+            x = tap("hook_normalized", (centred / scale).to(x.dtype))
+            x = x if self.weight is None else x * self.weight
+            return x if self.bias is None else x + self.bias
+        if tap.active:
+            self._leave_recipes(x, tap)
+        if self.kind.startswith("layer"):
+            return F.layer_norm(x, (self.width,), self.weight, self.bias, self.eps)
+        return F.rms_norm(x, (self.width,), self.weight, self.eps)
+
+    def _leave_recipes(self, x: Tensor, tap: Tap) -> None:
+        centred = self._centred
+        tap.later("hook_scale", lambda: self._scale(centred(x)))
+        tap.later("hook_normalized", lambda: centred(x) / self._scale(centred(x)))
+
+    def _centred(self, x: Tensor) -> Tensor:
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
+        return x - x.mean(-1, keepdim=True) if self.kind.startswith("layer") else x
+
+    def _scale(self, centred: Tensor) -> Tensor:
+        return (centred.pow(2).mean(-1, keepdim=True) + self.eps).sqrt()
+
+
+class Attention(HeadWeights, nn.Module):
+    """One layer's heads: a merged QKV product, a kernel, and the heads' writes summed."""
+
+    def __init__(self, config: TransformerConfig, layer: int) -> None:
+        super().__init__()
+        self.config, self.layer, self.rule = config, layer, config.rule(layer)
+        self.n_heads, self.kv_heads, self.d_head = (
+            config.n_heads,
+            config.kv_heads,
+            config.head_width,
+        )
+        width = self.n_heads * self.d_head
+        self.qkv = nn.Linear(config.d_model, width + 2 * self.kv_heads * self.d_head, config.bias)
+        self.o = nn.Linear(width, config.d_model, config.bias)
+        alibi = config.positional == "alibi"
+        self.position_bias = Alibi(tuple(alibi_slopes(self.n_heads))) if alibi else None
+
+    def forward(
+        self, inputs: QKVInputs, tap: Tap, where: Where
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """What the heads write together."""
+        q, k, v = (
+            tap(f"hook_{n}", x) for n, x in zip("qkv", self._project(inputs, where), strict=True)
+        )
+        if where.turn is not None:
+            interleaved = self.config.rotary_interleaved
+            q = tap("hook_rot_q", rotate(q, where.turn, interleaved=interleaved))
+            k = tap("hook_rot_k", rotate(k, where.turn, interleaved=interleaved))
+        k, v = k.transpose(1, 2), v.transpose(1, 2)
+        if where.kv_cache is not None:
+            k, v = where.kv_cache.extend(self.layer, k, v)
+        call = self.call(q.transpose(1, 2), k, v, where.visible[self.rule])
+        if tap.active:
+            self._leave_recipes(call, tap)
+        z = tap("hook_z", where.kernel(call, tap).transpose(1, 2))
+        return self._write(z, tap)
+
+    def call(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> AttentionCall:
+        """This layer's attention, for a kernel."""
+        cap, scale = self.config.score_soft_cap, self.config.scale
+        return AttentionCall(q, k, v, visible, scale, self.position_bias, cap, self.layer)
+
+    def _project(self, inputs: QKVInputs, where: Where) -> Sequence[Tensor]:
+        sizes = [self.n_heads, self.kv_heads, self.kv_heads]
+        if inputs.split is not None:
+            return self._project_split(inputs.split, where)
+        merged = self.qkv(inputs.merged).unflatten(-1, (-1, self.d_head))
+        if where.qk_pos_embed is not None:
+            n = self.n_heads + self.kv_heads
+            moved = F.linear(where.qk_pos_embed, self.qkv.weight[: n * self.d_head])
+            moved = F.pad(moved, (0, self.kv_heads * self.d_head))
+            merged = merged + moved.unflatten(-1, (-1, self.d_head))
+        starts = [0, sizes[0], sizes[0] + sizes[1]]
+        return [merged.narrow(2, s, n) for s, n in zip(starts, sizes, strict=True)]
+
+    def _project_split(self, split: Sequence[Tensor], where: Where) -> list[Tensor]:
+        """One input a head: [B T head D] for q, k and v each."""
+        projected = []
+        for n, (x, (weight, bias)) in enumerate(zip(split, self._qkv_parts(), strict=True)):
+            if where.qk_pos_embed is not None and n < 2:
+                x = x + where.qk_pos_embed[:, :, None]
+            out = torch.einsum("bthd,hed->bthe", x, weight)
+            projected.append(out if bias is None else out + bias)
+        return projected
+
+    def _qkv_parts(self) -> Iterator[tuple[Tensor, Tensor | None]]:
+        sizes = [self.n_heads, self.kv_heads, self.kv_heads]
+        weight = self.qkv.weight.unflatten(0, (-1, self.d_head)).split(sizes)
+        if self.qkv.bias is None:
+            yield from ((w, None) for w in weight)
+        else:
+            bias = self.qkv.bias.unflatten(0, (-1, self.d_head)).split(sizes)
+            yield from zip(weight, bias, strict=True)
+
+    def _leave_recipes(self, call: AttentionCall, tap: Tap) -> None:
+        tap.later("hook_attn_scores", lambda: scores_of(call))
+        tap.later("hook_pattern", lambda: pattern_of(call).to(call.v.dtype))
+
+    def _write(self, z: Float[Tensor, "batch pos head d_head"], tap: Tap) -> Tensor:
+        if tap.wants("hook_result"):
+            result = tap("hook_result", torch.einsum("bthe,dhe->bthd", z, self._out()))
+            total = result.sum(2)
+            return total if self.o.bias is None else total + self.o.bias
+        if tap.records("hook_result"):
+            weight = self._out().detach().clone()
+            tap.later("hook_result", lambda: torch.einsum("bthe,dhe->bthd", z, weight))
+        return self.o(z.flatten(-2))
+
+    def _out(self) -> Float[Tensor, "d_model head d_head"]:
+        return self.o.weight.unflatten(1, (-1, self.d_head))
+
+
+class MLP(MLPWeights, nn.Module):
+    """act(x W_in + b_in) W_out + b_out, or gated: act(x W_gate) · (x W_in + b_in) W_out + b_out."""
+
+    def __init__(self, config: TransformerConfig, d_mlp: int) -> None:
+        super().__init__()
+        self.act = ACTIVATIONS[config.activation]
+        self.up = nn.Linear(config.d_model, d_mlp, config.bias)
+        self.gate = nn.Linear(config.d_model, d_mlp, bias=False) if config.gated_mlp else None
+        self.down = nn.Linear(d_mlp, config.d_model, config.bias)
+
+    def forward(self, x: Float[Tensor, "batch pos d_model"], tap: Tap) -> Tensor:
+        """What the MLP writes; `hook_pre` is before the activation, `hook_pre_linear` beside it."""
+        if self.gate is None:
+            return self.down(tap("hook_post", self.act(tap("hook_pre", self.up(x)))))
+        pre = tap("hook_pre", self.gate(x))
+        linear = tap("hook_pre_linear", self.up(x))
+        return self.down(tap("hook_post", self.act(pre) * linear))
+
+
+class Block(nn.Module):
+    """Attention, then an MLP if there is one; each reads a normalised residual stream, and adds."""
+
+    def __init__(self, config: TransformerConfig, layer: int) -> None:
+        super().__init__()
+        self.ln1, self.attn = Norm(config), Attention(config, layer)
+        self.ln2 = None if config.d_mlp is None else Norm(config)
+        self.mlp = None if config.d_mlp is None else MLP(config, config.d_mlp)
+        self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
+
+    def forward(
+        self, resid: Float[Tensor, "batch pos d_model"], tap: Tap, where: Where
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """The residual stream after this block."""
+        resid = tap("hook_resid_pre", resid)
+        written = self.dropout(self.attn(self._qkv_inputs(resid, tap), tap.under("attn"), where))
+        resid = resid + tap("hook_attn_out", written)
+        if self.mlp is not None and self.ln2 is not None:
+            resid = tap("hook_resid_mid", resid)
+            x = self._mlp_input(resid, tap)
+            written = self.dropout(self.mlp(self.ln2(x, tap.under("ln2")), tap.under("mlp")))
+            resid = resid + tap("hook_mlp_out", written)
+        return tap("hook_resid_post", resid)
+
+    def _mlp_input(self, resid: Tensor, tap: Tap) -> Tensor:
+        if tap.wants("hook_mlp_in"):
+            return tap("hook_mlp_in", resid.clone())
+        tap.later("hook_mlp_in", lambda: resid)
+        return resid
+
+    def _qkv_inputs(self, resid: Tensor, tap: Tap) -> QKVInputs:
+        """One stream for all, unless a hook asks for a copy a head."""
+        ln1, heads = tap.under("ln1"), (self.attn.n_heads, self.attn.kv_heads, self.attn.kv_heads)
+        if not tap.wants("hook_attn_in", *_SPLIT):
+            if tap.active:
+                tap.later("hook_attn_in", lambda: _per_head(resid, heads[0]))
+                for name, n in zip(_SPLIT, heads, strict=True):
+                    tap.later(name, lambda n=n: _per_head(resid, n))
+            return QKVInputs(merged=self.ln1(resid, ln1))
+        x = tap("hook_attn_in", _per_head(resid, heads[0]))
+        inputs = [tap(name, x[:, :, :n].clone()) for name, n in zip(_SPLIT, heads, strict=True)]
+        return QKVInputs(split=[self.ln1(part, ln1) for part in inputs])
+
+
+_SPLIT = ("hook_q_input", "hook_k_input", "hook_v_input")
+
+
+def _per_head(
+    resid: Float[Tensor, "batch pos d_model"], n: int
+) -> Float[Tensor, "batch pos {n} d_model"]:
+    return resid[:, :, None].repeat(1, 1, n, 1)
