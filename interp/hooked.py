@@ -20,7 +20,7 @@ class Hooked:
 
     config: TransformerConfig
     __call__: Callable[..., Any]
-    _run_eagerly: Callable[..., Any]
+    _run: Callable[..., Any]
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class Hooked:
         names = names_to_record(names_filter, call.hook_names(self.config), SPLIT_INPUTS)
         recorder = Recorder(names, keep_gradients)
         tap = self._tap(call, hooks, recorder=recorder)
-        returned = self._run_eagerly(tap, call, return_type, kernel)
+        returned = self._run(tap, call, return_type, kernel)
         return returned, ActivationCache(recorder.entries, self._anatomy())
 
     def _anatomy(self) -> Anatomy:

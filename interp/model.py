@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 
 from interp.attention import Kernel, KVCache, Visible, attend
 from interp.attention.masks import positions_of
@@ -93,7 +94,8 @@ class Transformer(Hooked, ModelWeights, nn.Module):
             self.config, tokens, mask, kv_cache, start_at_layer, stop_at_layer, return_type
         )
         if hooks or self._listened_to:
-            return self._run_eagerly(self._tap(call, hooks), call, return_type, kernel)
+            run = self._run_outside_graphs if torch.compiler.is_compiling() else self._run_hooked
+            return run(call, hooks, return_type, kernel)
         return self._run(SILENT, call, return_type, kernel)
 
     def _run(self, tap: Tap, call: Call, return_type: Returns, kernel: Kernel) -> Any:
@@ -115,8 +117,12 @@ class Transformer(Hooked, ModelWeights, nn.Module):
         loss = mean_loss(logits, next_token_targets(call.tokens, call.mask))
         return loss if return_type == "loss" else (logits, loss)
 
-    # What a compiled model falls back to where hooks are in force.
-    _run_eagerly: Callable[..., Any] = torch.compiler.disable(_run)
+    def _run_hooked(self, call: Call, hooks: Hooks, return_type: Returns, kernel: Kernel) -> Any:
+        return self._run(self._tap(call, hooks), call, return_type, kernel)
+
+    # What a compiled model falls back to. torch.compiler.disable would do, but loads the compiler
+    # (a second) when interp is imported; this does the same when it is first called.
+    _run_outside_graphs: Callable[..., Any] = _disable_dynamo(_run_hooked)
 
     def _where(self, call: Call, kernel: Kernel) -> tuple[Int[Tensor, "b pos"], Where]:
         """Positions of this call's tokens, and what its layers share."""
