@@ -24,7 +24,11 @@ class Hooked:
 
     def __init__(self) -> None:
         super().__init__()
-        self._open_blocks, self._listened_to, self._lock = 0, False, Lock()
+        self._open_blocks, self._listened_to = 0, False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy of the model is outside the blocks that the original stands in."""
+        return self.__dict__ | {"_open_blocks": 0, "_listened_to": False}
 
     def hook_names(self) -> list[str]:
         """Every activation that a whole call offers, in order."""
@@ -55,7 +59,7 @@ class Hooked:
 
     def _count_blocks(self, change: int) -> None:
         """Compiled code looks at `_listened_to`, so that it notices when a block opens."""
-        with self._lock:
+        with _COUNTING:
             self._open_blocks += change
             self._listened_to = self._open_blocks > 0
 
@@ -124,3 +128,6 @@ class Hooked:
             adds_positions=self.config.positional in ("learned", "sinusoidal"),
             centres=None if kind == "none" else kind.startswith("layer"),
         )
+
+
+_COUNTING = Lock()  # for all models: one inside a model could not be copied with it
