@@ -1,0 +1,73 @@
+"""Run the benchmarks: `python -m benchmarks [NAME …] [--quick] [--patience SECONDS]`.
+
+Each runs in a process of its own, prints its ratios against the limits that they should keep,
+and leaves every sample in benchmarks/results. A limit that is not met, or a benchmark that
+ends with an error, is said; the exit code stays 0.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks import import_time, model_speed, record
+from benchmarks.record import ROOT, Measurement
+
+RESULTS = ROOT / "benchmarks" / "results"
+QUICK_RESULTS = ROOT / "runs" / "benchmarks"  # not kept: tiny sizes say nothing about speed
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run what was named, or everything."""
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    if unknown := [name for name in args.names if name not in BENCHMARKS]:
+        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    out = args.out or (QUICK_RESULTS if args.quick else RESULTS)
+    if len(args.names) == 1:
+        run(args.names[0], quick=args.quick, patience=args.patience, out=out)
+        return
+    for name in args.names or BENCHMARKS:
+        command = [sys.executable, "-m", "benchmarks", name, f"--out={out}"]
+        command += [f"--patience={args.patience}", *(["--quick"] if args.quick else [])]
+        done = subprocess.run(command, cwd=ROOT, check=False)
+        if done.returncode:
+            print(f"{name} ended with exit code {done.returncode}; see above", file=sys.stderr)
+
+
+def run(name: str, *, quick: bool, patience: float, out: Path) -> None:
+    """Run one benchmark here, print it and save it."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    console = Console()
+    console.rule(name)
+    measurements = BENCHMARKS[name](quick=quick, patience=patience)
+    record.show(measurements, console=console)
+    console.print(f"All samples: {record.save(name, measurements, folder=out)}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: does it run at all")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long each comparison waits for others to leave the machine",
+    )
+    parser.add_argument("--out", type=Path, help="folder for the JSON files")
+    return parser
+
+
+BENCHMARKS: dict[str, Callable[..., list[Measurement]]] = {
+    "import_time": import_time.measure,
+    "model_speed": model_speed.measure,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""What `import interp` adds to `import torch`, and whether it loads what it should not."""
+
+import json
+import subprocess
+import sys
+
+from benchmarks.memory import ROOT
+from benchmarks.record import Check, Measurement, timed
+from benchmarks.timing import Action, interleave
+
+HEAVY = ("transformers", "transformer_lens", "streamlit", "pandas", "plotly")
+SECONDS = 0.5
+
+
+def measure(*, quick: bool = False, patience: float = 300.0) -> list[Measurement]:
+    """Start Python with torch, and with torch and interp, in turns."""
+    programs = {"import torch": "import torch", "import torch, interp": "import torch, interp"}
+    timing = interleave(
+        {name: _program(code) for name, code in programs.items()},
+        rounds=1 if quick else 11, warmup=0 if quick else 1, shortest=0.0, patience=patience,
+    )  # fmt: skip
+    added = timing.difference("import torch, interp", "import torch")
+    loaded = _loaded_modules()
+    checks = [
+        Check("import interp, seconds over import torch", added, at_most=SECONDS),
+        *(Check(f"modules of {name} that it loads", loaded[name], at_most=0) for name in HEAVY),
+    ]
+    return [timed("import", timing, baseline="import torch", settings={}, checks=checks)]
+
+
+def _program(code: str) -> Action:
+    return lambda: subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def _loaded_modules() -> dict[str, int]:
+    """How many modules of each heavy package stand in `sys.modules` after `import interp`."""
+    code = (
+        "import json, sys, interp; "
+        "print(json.dumps([name.partition('.')[0] for name in sys.modules]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+    )
+    roots = json.loads(done.stdout)
+    return {name: roots.count(name) for name in HEAVY}
