@@ -1,0 +1,215 @@
+"""Fused attention that also tells its log-sum-exp, with any values, several of them in one run.
+
+PyTorch's own kernels return the log-sum-exp that they need for their backward pass. Values that
+are wider than q and k are run by giving q and k zeros to the same width: one such run is faster
+than several narrow ones.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.attention.call import AttentionCall, per_query_head
+from interp.attention.masks import Causal, Full
+from interp.attention.tiles import of_heads, tiles
+
+Op = Callable[[Tensor, Tensor, Tensor, bool, Tensor | None, float], tuple[Tensor, Tensor]]
+
+
+def _flash_cpu(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, mask: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor]:
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    return flash(q, k, v, 0.0, causal, attn_mask=mask, scale=scale)
+
+
+def _efficient_cuda(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, mask: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor]:
+    efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+    out, lse, _, _ = efficient(q, k, v, mask, True, 0.0, causal, scale=scale)
+    return out, lse[..., : q.shape[2]]  # its rows are padded to a multiple of 32
+
+
+def serves(call: AttentionCall) -> bool:
+    """Whether a fused kernel gives this call's log-sum-exp on its device.
+
+    The flash kernels of CUDA want half precision, which rounds p·K: only its memory-efficient
+    kernel is used there, and only where it needs no mask spelled out.
+    """
+    if call.soft_cap is not None or min(call.q.shape) == 0 or call.visible.n_k == 0:
+        return False
+    if call.q.device.type == "cpu":
+        return call.q.dtype in (torch.float32, torch.float64)
+    if call.q.device.type == "cuda" and call.bias is None and call.q.dtype == torch.float32:
+        capable = torch.cuda.get_device_capability(call.q.device) >= (5, 0)
+        return capable and (_is_square_causal(call) or _sees_all(call))
+    return False
+
+
+@dataclass(frozen=True)
+class Fused:
+    """What one fused run gives.
+
+    Attributes:
+        log_sum_exp: Natural, [B H Tq]; −inf where a row sees nothing.
+        energy: The expected score scale·q·(p K) (without bias), [B H Tq], or None.
+        mixed: p V for each of the values, [B H Tq F]; 0 where a row sees nothing.
+    """
+
+    log_sum_exp: Tensor
+    energy: Tensor | None
+    mixed: list[Tensor]
+
+
+def run(call: AttentionCall, values: Sequence[Tensor], *, energy: bool, memory: int) -> Fused:
+    """Mix several values by a call's pattern in one run, some heads at a time.
+
+    Args:
+        call: One that `serves` says yes to, without junk in slots that nobody sees.
+        values: Each [B|1, H|K|1, Tk, F].
+        energy: Whether to mix the keys too, for the expected score.
+        memory: Bytes for the buffers that a run takes.
+    """
+    if _is_square_causal(call) and not call.visible.in_order:
+        return _compacted(call, values, energy=energy, memory=memory)
+    batch, n_heads, n_q, _ = call.q.shape
+    values = [_for_heads(v, call) for v in values]
+    parts = [call.k, *values] if energy else values
+    width = _width(call.q.shape[-1], sum(p.shape[-1] for p in parts))
+    each = batch * 2 * (n_q + call.visible.n_k) * width * call.q.element_size()
+    step = min(n_heads, max(1, memory // each))
+    lse = call.q.new_empty(batch, n_heads, n_q)
+    energies = call.q.new_empty(batch, n_heads, n_q) if energy else None
+    mixed = [call.q.new_empty(batch, n_heads, n_q, v.shape[-1]) for v in values]
+    for start in range(0, n_heads, step):
+        heads = slice(start, min(start + step, n_heads))
+        some = of_heads(call, heads)
+        given = [some.k] * energy + [v[:, heads] if v.shape[1] > 1 else v for v in values]
+        out, lse[:, heads] = _packed_run(some, given, width, memory)
+        if energies is not None:
+            keys, *out = out
+            energies[:, heads] = some.scale * (some.q * keys).sum(-1)
+        for whole, part in zip(mixed, out, strict=True):
+            whole[:, heads] = part
+    return _empty_rows_cleared(call, Fused(lse, energies, mixed))
+
+
+def _for_heads(v: Tensor, call: AttentionCall) -> Tensor:
+    return v if v.shape[1] == 1 else per_query_head(v, call.q.shape[1])
+
+
+def _width(d_head: int, total: int) -> int:
+    return d_head if total <= d_head else -(-total // 8) * 8
+
+
+def _packed_run(
+    call: AttentionCall, parts: Sequence[Tensor], width: int, memory: int
+) -> tuple[list[Tensor], Tensor]:
+    q, k = _side_by_side([call.q], width), _side_by_side([call.k], width)
+    v = _side_by_side(parts, width, like=k) if parts else k
+    out, lse = _masked_run(replace(call, q=q, k=k, v=v), memory)
+    return list(out.split([p.shape[-1] for p in parts] + [width - _total(parts)], -1))[:-1], lse
+
+
+def _total(parts: Sequence[Tensor]) -> int:
+    return sum(p.shape[-1] for p in parts)
+
+
+def _side_by_side(parts: Sequence[Tensor], width: int, like: Tensor | None = None) -> Tensor:
+    """The parts beside each other and zeros behind them, their last axis without gaps."""
+    first = parts[0] if like is None else like
+    if len(parts) == 1 and parts[0].shape == (*first.shape[:3], width):
+        return parts[0] if parts[0].stride(-1) == 1 else parts[0].contiguous()
+    packed = first.new_empty(*first.shape[:3], width)
+    end = 0
+    for part in parts:
+        packed[..., end : end + part.shape[-1]] = part
+        end += part.shape[-1]
+    packed[..., end:] = 0.0
+    return packed
+
+
+def _masked_run(call: AttentionCall, memory: int) -> tuple[Tensor, Tensor]:
+    op: Op = _flash_cpu if call.q.device.type == "cpu" else _efficient_cuda
+    if _is_square_causal(call):
+        return op(call.q, call.k, call.v, True, None, call.scale)
+    if _sees_all(call):
+        return op(call.q, call.k, call.v, False, None, call.scale)
+    outs, lses = [], []
+    for tile in tiles(call, memory):
+        some = tile.call
+        mask = _spelled_out(some)
+        out, lse = op(some.q, some.k, some.v, False, mask, some.scale)
+        outs.append(out)
+        lses.append(lse)
+    return torch.cat(outs, 2), torch.cat(lses, 2)
+
+
+def _spelled_out(call: AttentionCall) -> Float[Tensor, "batch head q k"]:
+    """Mask and bias as numbers that are added to the scores."""
+    seen = call.visible.grid()
+    added = call.q.new_zeros(())
+    if call.bias is not None:
+        added = call.bias(call.visible.q_pos, call.visible.k_pos).to(call.q.dtype)
+    mask = torch.where(seen, added, float("-inf"))
+    heads = call.q.shape[1] if mask.shape[1] > 1 else 1
+    return mask.expand(call.q.shape[0], heads, -1, -1)
+
+
+def _is_square_causal(call: AttentionCall) -> bool:
+    visible = call.visible
+    plain = call.bias is None and visible.extra is None and isinstance(visible.rule, Causal)
+    known = visible.in_order or visible.real_k is not None
+    return plain and known and visible.n_q == visible.n_k
+
+
+def _sees_all(call: AttentionCall) -> bool:
+    visible = call.visible
+    whole = visible.real_q is None and visible.real_k is None and visible.extra is None
+    return call.bias is None and whole and isinstance(visible.rule, Full)
+
+
+def _compacted(
+    call: AttentionCall, values: Sequence[Tensor], *, energy: bool, memory: int
+) -> Fused:
+    """Real tokens first, one run with the causal flag, and back to their places."""
+    visible, order = call.visible.compacted()
+    q, k, v = (reordered(x, order) for x in (call.q, call.k, call.v))
+    moved = [reordered(x, order) for x in values]
+    call = replace(call, q=q, k=k, v=v, visible=visible)
+    done, back = run(call, moved, energy=energy, memory=memory), order.argsort(-1)
+    return Fused(
+        _rows_back(done.log_sum_exp, back),
+        None if done.energy is None else _rows_back(done.energy, back),
+        [reordered(x, back) for x in done.mixed],
+    )
+
+
+def _rows_back(x: Float[Tensor, "batch head q"], back: Tensor) -> Tensor:
+    return reordered(x[..., None], back)[..., 0]
+
+
+def reordered(x: Float[Tensor, "b head n d"], order: Tensor) -> Float[Tensor, "batch head n d"]:
+    """Slots in another order, one for each example."""
+    x = x.expand(order.shape[0], -1, -1, -1)
+    return x.gather(2, order[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3]))
+
+
+def _empty_rows_cleared(call: AttentionCall, done: Fused) -> Fused:
+    """The kernels say 0 for the log-sum-exp of a row that sees nothing."""
+    if call.visible.extra is None and call.visible.real_q is None and _never_empty(call):
+        return done
+    empty = call.visible.count() == 0
+    return Fused(
+        done.log_sum_exp.masked_fill(empty, float("-inf")),
+        None if done.energy is None else done.energy.masked_fill(empty, 0.0),
+        [x.masked_fill(empty[..., None], 0.0) for x in done.mixed],
+    )
+
+
+def _never_empty(call: AttentionCall) -> bool:
+    return _is_square_causal(call) or _sees_all(call)
