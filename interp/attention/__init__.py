@@ -3,19 +3,32 @@
 from interp.attention.functional import attention
 from interp.attention.kernels import AttentionCall, Kernel, attend, fused, materialised
 from interp.attention.kv_cache import KVCache
-from interp.attention.masks import MASKS, Causal, Full, Rule, Visible, Window
+from interp.attention.masks import (
+    MASKS,
+    BigBird,
+    Causal,
+    Full,
+    Longformer,
+    Rule,
+    Streaming,
+    Visible,
+    Window,
+)
 from interp.attention.view import AttentionView, TopKeys
 
 __all__ = [
     "MASKS",
     "AttentionCall",
     "AttentionView",
+    "BigBird",
     "Causal",
     "Full",
     "KVCache",
     "Kernel",
+    "Longformer",
     "Rule",
     "TopKeys",
+    "Streaming",
     "Visible",
     "Window",
     "attend",

@@ -2,7 +2,8 @@
 
 The materialised route holds scores and pattern, for hooks to read or replace. The fused route is
 PyTorch's scaled_dot_product_attention, given only what it handles, in tiles of queries where a
-mask or bias must be spelled out, so that nothing of size n×n is held.
+mask or bias must be spelled out, so that nothing of size n×n is held; rules that see few keys have
+routes of their own.
 """
 
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from torch.nn import functional as F
 
 from interp.attention.call import TILE, AttentionCall, per_query_head, without_junk
 from interp.attention.masks import Causal, Full, Visible
+from interp.attention.routes import can_skip, skipping
 from interp.hooks import SILENT, Tap
 
 Kernel = Callable[[AttentionCall, Tap], Tensor]
@@ -66,6 +68,8 @@ def softmax(
 
 def fused(call: AttentionCall) -> Float[Tensor, "batch head q d_value"]:
     """The same numbers without scores or pattern in memory."""
+    if can_skip(call):
+        return skipping(call)
     if call.soft_cap is not None:
         return _in_row_tiles(call)
     call, visible = without_junk(call), call.visible

@@ -7,6 +7,11 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from interp.attention.bigbird import BigBird
+from interp.attention.longformer import Longformer
+from interp.attention.streaming import Streaming
+from interp.attention.window import Window
+
 
 class Rule(Protocol):
     """A mask as a function of positions. Two equal rules are the same mask."""
@@ -48,26 +53,6 @@ class Full:
     def count(self, q_pos: Tensor, n_keys: Tensor) -> Tensor:
         """All of them."""
         return n_keys.expand(*torch.broadcast_shapes(q_pos.shape, n_keys.shape))
-
-
-@dataclass(frozen=True)
-class Window:
-    """A token sees the last `window` tokens, itself among them."""
-
-    window: int
-
-    def __post_init__(self) -> None:
-        if self.window < 1:
-            raise ValueError(f"window must be at least 1 (the token itself), got {self.window}")
-
-    def __call__(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        """True less than `window` back."""
-        return (k_pos <= q_pos) & (k_pos > q_pos - self.window)
-
-    def count(self, q_pos: Tensor, n_keys: Tensor) -> Tensor:
-        """`window`, or as many as there are."""
-        first = (q_pos - self.window + 1).clamp(min=0)
-        return (torch.minimum(q_pos + 1, n_keys) - first).clamp(min=0)
 
 
 @dataclass(frozen=True)
@@ -167,5 +152,12 @@ def positions_of(mask: Bool[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
     return (mask.long().cumsum(-1) - 1).clamp(min=0)
 
 
-MASKS: dict[str, type] = {"causal": Causal, "full": Full, "window": Window}
+MASKS: dict[str, type] = {
+    "causal": Causal,
+    "full": Full,
+    "window": Window,
+    "streaming": Streaming,
+    "longformer": Longformer,
+    "bigbird": BigBird,
+}
 """The rules by the name that `TransformerConfig.attention` takes; fields are their options."""
