@@ -64,14 +64,18 @@ class Anatomy:
     Attributes:
         n_layers: Number of blocks.
         has_mlp: Whether blocks have MLPs.
+        has_mid: Whether there is a residual stream between attention and MLP.
         adds_positions: Whether a position embedding is added to the residual stream.
-        centres: Whether the final norm subtracts the mean; None: there is no norm.
+        centres: Whether the blocks' norms subtract the mean; None: there are none.
+        centres_at_end: Likewise for the final norm.
     """
 
     n_layers: int
     has_mlp: bool
+    has_mid: bool
     adds_positions: bool
     centres: bool | None
+    centres_at_end: bool | None
 
 
 class ActivationCache(Mapping[Key, Tensor]):
@@ -134,7 +138,7 @@ class ActivationCache(Mapping[Key, Tensor]):
         labels: list[str] = []
         for n in range(stop):
             labels.append(f"blocks.{n}.hook_resid_pre")
-            if incl_mid and self.anatomy.has_mlp:
+            if incl_mid and self.anatomy.has_mid:
                 labels.append(f"blocks.{n}.hook_resid_mid")
         labels.append(self._entering(stop))
         stacked = torch.stack([self[label] for label in labels])
@@ -182,13 +186,15 @@ class ActivationCache(Mapping[Key, Tensor]):
 
         The norm is that of `layer`'s attention, or the final one. Its gain is not applied.
         """
-        if self.anatomy.centres is None:
-            return components
-        if self.anatomy.centres:
-            components = components - components.mean(-1, keepdim=True)
         if layer is None or layer == self.anatomy.n_layers:
-            return components / self["scale"]
-        return components / self["scale", layer, "ln1"]
+            key, centres = "ln_final.hook_scale", self.anatomy.centres_at_end
+        else:
+            key, centres = f"blocks.{layer}.ln1.hook_scale", self.anatomy.centres
+        if centres is None:
+            return components
+        if centres:
+            components = components - components.mean(-1, keepdim=True)
+        return components / self[key]
 
     def _entering(self, layer: int) -> str:
         if layer < self.anatomy.n_layers:

@@ -86,6 +86,8 @@ def checked_call(
             f"start_at_layer wants the residual stream [batch pos {config.d_model}], "
             f"got {list(tokens.shape)}"
         )
+    if return_type != "logits":
+        check_predicts_tokens(config)
     call = Call(tokens, mask, kv_cache, range(first, last), start_at_layer, stop_at_layer)
     _check_length(config, call)
     if kv_cache is not None:
@@ -122,6 +124,19 @@ def _check_length(config: TransformerConfig, call: Call) -> None:
         raise ValueError(
             f"{call.n_tokens} tokens{held} are more than the model's context, "
             f"n_ctx={config.n_ctx}; cut the input, or build the model with a longer context"
+        )
+
+
+def check_predicts_tokens(config: TransformerConfig) -> None:
+    """Refuse to compare logits with tokens where they are of two vocabularies.
+
+    Raises:
+        ValueError: `d_vocab_out` is not `d_vocab`.
+    """
+    if config.vocab_out != config.d_vocab:
+        raise ValueError(
+            f"this model's logits are of {config.vocab_out} classes, not of its {config.d_vocab} "
+            "tokens; compare them with targets of your own (interp.metrics)"
         )
 
 

@@ -1,19 +1,21 @@
 """What a model computes: the one description that is saved beside its weights."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from difflib import get_close_matches
-from functools import partial
-from typing import Any, Literal, get_args
-
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+from typing import Any
 
 from interp.attention import MASKS, Rule
-
-Positional = Literal["learned", "sinusoidal", "rotary", "alibi", "shortformer", "none"]
-Normalization = Literal["layer_norm", "layer_norm_pre", "rms_norm", "rms_norm_pre", "none"]
+from interp.checks import (
+    BIASES,
+    Normalization,
+    Positional,
+    check_biases,
+    check_choices,
+    check_combinations,
+    check_positions,
+    check_sizes,
+    no_such,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,7 @@ class TransformerConfig:
         n_heads: Query heads a layer.
         d_model: Width of the residual stream.
         d_vocab: Number of tokens.
+        d_vocab_out: Number of logits. None: d_vocab.
         n_ctx: Longest sequence, cached tokens included.
         n_kv_heads: Key/value heads; they divide `n_heads`. None: as many. Source: Ainslie et al.
             2023, "GQA"; 1 is multi-query attention (Shazeer 2019).
@@ -37,15 +40,25 @@ class TransformerConfig:
             bias on scores (`alibi`), or not at all.
         rotary_dim: How many coordinates of a head are rotated. None: all.
         rotary_base: Base of the rotations' wavelengths.
+        rotary_scaling: {"kind": "linear", "factor"}, or {"kind": "llama3", "factor",
+            "low_freq_factor", "high_freq_factor", "original_n_ctx"}: wavelengths stretched for
+            longer contexts. None: as they are.
         rotary_interleaved: Pairs are (2i, 2i+1), not (i, i + rotary_dim/2).
+        alibi_slopes: One a head. None: those of Press et al. 2022.
         normalization: Before each part; the `_pre` forms have no gain and no bias.
+        post_normalization: After each part, before its output is added (Gemma 2's "sandwich").
+        final_normalization: Before the unembedding. None: as before each part.
+        qk_normalization: Of each head's queries and keys, before rotation; one gain for all heads.
+            Source: Henry et al. 2020.
         norm_eps: Added to the variance.
+        parallel: Attention and MLP both read what enters the block.
         attention: What a token may see, one of `interp.attention.MASKS`; a tuple gives one a layer.
         attention_options: Options of that kind; with a tuple of kinds, a tuple of such dicts.
-        attention_scale: What q·k is multiplied with. None: 1/√d_head.
+        attention_scale: What q·k is multiplied with; a tuple has one a layer. None: 1/√d_head.
         score_soft_cap: Scores become cap·tanh(score/cap). None: as they are.
         logit_soft_cap: Likewise for the logits.
-        bias: Whether the matrices and LayerNorms have additive biases.
+        bias: Whether there are additive biases: all of `BIASES` but "gate", none, or those of the
+            parts that a tuple names.
         tied_embeddings: The unembedding is the embedding, transposed.
         dropout: Chance of zeroing, in training mode, an entry of the embedding and of each part's
             output.
@@ -59,6 +72,7 @@ class TransformerConfig:
     d_model: int
     d_vocab: int
     n_ctx: int
+    d_vocab_out: int | None = None
     n_kv_heads: int | None = None
     d_head: int | None = None
     d_mlp: int | None = None
@@ -67,17 +81,23 @@ class TransformerConfig:
     positional: Positional = "learned"
     rotary_dim: int | None = None
     rotary_base: float = 10_000.0
+    rotary_scaling: Mapping[str, Any] | None = None
     rotary_interleaved: bool = False
+    alibi_slopes: tuple[float, ...] | None = None
     normalization: Normalization = "layer_norm"
+    post_normalization: Normalization = "none"
+    final_normalization: Normalization | None = None
+    qk_normalization: Normalization = "none"
     norm_eps: float = 1e-5
+    parallel: bool = False
     attention: str | tuple[str, ...] = "causal"
     attention_options: Mapping[str, Any] | tuple[Mapping[str, Any], ...] = field(
         default_factory=dict
     )
-    attention_scale: float | None = None
+    attention_scale: float | tuple[float, ...] | None = None
     score_soft_cap: float | None = None
     logit_soft_cap: float | None = None
-    bias: bool = True
+    bias: bool | tuple[str, ...] = True
     tied_embeddings: bool = False
     dropout: float = 0.0
     bos_token: int | None = None
@@ -86,9 +106,11 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         """Refuse what the model can't do, naming the field."""
-        _check_sizes(self)
-        _check_choices(self)
-        _check_combinations(self)
+        check_sizes(self)
+        check_choices(self)
+        check_combinations(self)
+        check_positions(self)
+        check_biases(self)
         for layer in range(self.n_layers):
             self.rule(layer)
 
@@ -103,9 +125,35 @@ class TransformerConfig:
         return self.n_kv_heads if self.n_kv_heads is not None else self.n_heads
 
     @property
+    def vocab_out(self) -> int:
+        """`d_vocab_out`, filled in."""
+        return self.d_vocab if self.d_vocab_out is None else self.d_vocab_out
+
+    @property
+    def normalization_at_end(self) -> Normalization:
+        """`final_normalization`, filled in."""
+        return self.normalization if self.final_normalization is None else self.final_normalization
+
+    @property
     def scale(self) -> float:
-        """`attention_scale`, filled in."""
+        """What q·k is multiplied with, where all layers share it.
+
+        Raises:
+            ValueError: They do not.
+        """
+        if isinstance(self.attention_scale, tuple):
+            raise ValueError("attention_scale differs between layers; ask for scale_of(layer)")
         return self.head_width**-0.5 if self.attention_scale is None else self.attention_scale
+
+    def scale_of(self, layer: int) -> float:
+        """What q·k is multiplied with in this layer."""
+        if isinstance(self.attention_scale, tuple):
+            return self.attention_scale[layer]
+        return self.scale
+
+    def has_bias(self, part: str) -> bool:
+        """Whether a part, one of `BIASES`, has additive biases."""
+        return part in self.bias if isinstance(self.bias, tuple) else self.bias and part != "gate"
 
     def attention_of(self, layer: int) -> tuple[str, dict[str, Any]]:
         """A layer's kind of attention, and its options."""
@@ -121,7 +169,7 @@ class TransformerConfig:
         """
         kind, options = self.attention_of(layer)
         if kind not in MASKS:
-            raise ValueError(_no_such("attention", kind, MASKS))
+            raise ValueError(no_such("attention", kind, MASKS))
         known = [f.name for f in fields(MASKS[kind])]
         for name in options:
             if name not in known:
@@ -149,83 +197,11 @@ class TransformerConfig:
         known = [f.name for f in fields(cls)]
         for name in values:
             if name not in known:
-                raise ValueError(_no_such("TransformerConfig", name, known))
+                raise ValueError(no_such("TransformerConfig", name, known))
         plain: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in values.items()
         }
         return cls(**plain)
 
 
-def _no_such(what: str, got: str, known: Sequence[str] | Mapping[str, Any]) -> str:
-    near = get_close_matches(str(got), list(known), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{what}: there is no {got!r}{hint} (it may be {', '.join(known)})"
-
-
-def _check_sizes(config: TransformerConfig) -> None:
-    names = ("n_layers", "n_heads", "d_model", "d_vocab", "n_ctx", "n_kv_heads", "d_head", "d_mlp")
-    for name in (*names, "rotary_dim"):
-        value = getattr(config, name)
-        least = 0 if name == "n_layers" else 1
-        optional = name in ("n_kv_heads", "d_head", "d_mlp", "rotary_dim")
-        if value is None and optional:
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    for name in ("norm_eps", "rotary_base", "score_soft_cap", "logit_soft_cap", "attention_scale"):
-        value = getattr(config, name)
-        if value is not None and not value > 0:
-            raise ValueError(f"{name} must be positive, got {value!r}")
-    if not 0 <= config.dropout < 1:
-        raise ValueError(f"dropout must lie in [0, 1), got {config.dropout!r}")
-    if config.bos_token is not None and not 0 <= config.bos_token < config.d_vocab:
-        raise ValueError(f"bos_token must lie in [0, {config.d_vocab}), got {config.bos_token!r}")
-
-
-def _check_choices(config: TransformerConfig) -> None:
-    choices = {
-        "positional": get_args(Positional),
-        "normalization": get_args(Normalization),
-        "activation": tuple(ACTIVATIONS),
-    }
-    for name, known in choices.items():
-        if getattr(config, name) not in known:
-            raise ValueError(_no_such(name, getattr(config, name), known))
-    for name in ("attention", "attention_options"):
-        value = getattr(config, name)
-        if isinstance(value, tuple) and len(value) != config.n_layers:
-            raise ValueError(
-                f"{name} needs one entry a layer ({config.n_layers}), got {len(value)}"
-            )
-
-
-def _check_combinations(config: TransformerConfig) -> None:
-    if config.d_head is None and config.d_model % config.n_heads:
-        raise ValueError(
-            f"d_model ({config.d_model}) must be a multiple of n_heads ({config.n_heads}), "
-            "or d_head be given"
-        )
-    if config.n_heads % config.kv_heads:
-        raise ValueError(f"n_kv_heads ({config.kv_heads}) must divide n_heads ({config.n_heads})")
-    if config.gated_mlp and config.d_mlp is None:
-        raise ValueError("gated_mlp needs an MLP: give d_mlp, or leave it False")
-    if config.positional == "rotary":
-        turned = config.rotary_dim or config.head_width
-        if turned % 2 or turned > config.head_width:
-            raise ValueError(
-                f"rotary_dim must be even and at most d_head ({config.head_width}), got {turned}"
-            )
-    elif config.rotary_dim is not None or config.rotary_interleaved:
-        raise ValueError(
-            f"rotary_dim and rotary_interleaved need positional='rotary', got {config.positional!r}"
-        )
-
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
-    "relu": F.relu,
-    "silu": F.silu,
-    "tanh": torch.tanh,
-}
-"""Nonlinearities by the name that `TransformerConfig.activation` takes."""
+__all__ = ["BIASES", "Normalization", "Positional", "TransformerConfig"]

@@ -121,13 +121,20 @@ class Hooked:
         return returned, ActivationCache(recorder.entries, self._anatomy())
 
     def _anatomy(self) -> Anatomy:
-        kind = self.config.normalization
+        config = self.config
+        has_mlp = config.d_mlp is not None
         return Anatomy(
-            n_layers=self.config.n_layers,
-            has_mlp=self.config.d_mlp is not None,
-            adds_positions=self.config.positional in ("learned", "sinusoidal"),
-            centres=None if kind == "none" else kind.startswith("layer"),
+            n_layers=config.n_layers,
+            has_mlp=has_mlp,
+            has_mid=has_mlp and not config.parallel,
+            adds_positions=config.positional in ("learned", "sinusoidal"),
+            centres=_centres(config.normalization),
+            centres_at_end=_centres(config.normalization_at_end),
         )
+
+
+def _centres(kind: str) -> bool | None:
+    return None if kind == "none" else kind.startswith("layer")
 
 
 _COUNTING = Lock()  # for all models: one inside a model could not be copied with it

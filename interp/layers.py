@@ -1,4 +1,4 @@
-"""The parts of a block: a norm, heads, an MLP; each offers its activations by name."""
+"""The parts of a block: heads and an MLP between norms; each offers its activations by name."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,11 +8,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from interp.activations import ACTIVATIONS
 from interp.attention import AttentionCall, Kernel, KVCache, Rule, Visible
 from interp.attention.kernels import pattern_of, scores_of
 from interp.attention.positions import Alibi, alibi_slopes, rotate
-from interp.config import ACTIVATIONS, TransformerConfig
+from interp.config import TransformerConfig
 from interp.hooks import Tap
+from interp.norms import norm_of
 from interp.weights import HeadWeights, MLPWeights
 
 
@@ -47,46 +49,6 @@ class QKVInputs:
     split: Sequence[Float[Tensor, "batch pos head d_model"]] | None = None
 
 
-class Norm(nn.Module):
-    """LayerNorm or RMSNorm; one fused operation unless its inside is asked for."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.kind, self.eps, self.width = config.normalization, config.norm_eps, config.d_model
-        learned = self.kind in ("layer_norm", "rms_norm")
-        shift = self.kind == "layer_norm" and config.bias
-        self.weight = nn.Parameter(torch.ones(self.width)) if learned else None
-        self.bias = nn.Parameter(torch.zeros(self.width)) if shift else None
-
-    def forward(self, x: Float[Tensor, "*batch d_model"], tap: Tap) -> Tensor:
-        """Normalise; `hook_scale` is what x is divided by, `hook_normalized` is before the gain."""
-        if self.kind == "none":
-            return x
-        if tap.wants("hook_scale", "hook_normalized"):
-            centred = self._centred(x)
-            scale = tap("hook_scale", self._scale(centred))
-            x = tap("hook_normalized", (centred / scale).to(x.dtype))
-            x = x if self.weight is None else x * self.weight
-            return x if self.bias is None else x + self.bias
-        if tap.active:
-            self._leave_recipes(x, tap)
-        if self.kind.startswith("layer"):
-            return F.layer_norm(x, (self.width,), self.weight, self.bias, self.eps)
-        return F.rms_norm(x, (self.width,), self.weight, self.eps)
-
-    def _leave_recipes(self, x: Tensor, tap: Tap) -> None:
-        centred = self._centred
-        tap.later("hook_scale", lambda: self._scale(centred(x)))
-        tap.later("hook_normalized", lambda: centred(x) / self._scale(centred(x)))
-
-    def _centred(self, x: Tensor) -> Tensor:
-        x = x.to(torch.promote_types(x.dtype, torch.float32))
-        return x - x.mean(-1, keepdim=True) if self.kind.startswith("layer") else x
-
-    def _scale(self, centred: Tensor) -> Tensor:
-        return (centred.pow(2).mean(-1, keepdim=True) + self.eps).sqrt()
-
-
 class Attention(HeadWeights, nn.Module):
     """One layer's heads: a merged QKV product, a kernel, and the heads' writes summed."""
 
@@ -99,10 +61,13 @@ class Attention(HeadWeights, nn.Module):
             config.head_width,
         )
         width = self.n_heads * self.d_head
-        self.qkv = nn.Linear(config.d_model, width + 2 * self.kv_heads * self.d_head, config.bias)
-        self.o = nn.Linear(width, config.d_model, config.bias)
-        alibi = config.positional == "alibi"
-        self.position_bias = Alibi(tuple(alibi_slopes(self.n_heads))) if alibi else None
+        all_three = width + 2 * self.kv_heads * self.d_head
+        self.qkv = nn.Linear(config.d_model, all_three, config.has_bias("qkv"))
+        self.o = nn.Linear(width, config.d_model, config.has_bias("o"))
+        self.q_norm = norm_of(config, config.qk_normalization, self.d_head)
+        self.k_norm = norm_of(config, config.qk_normalization, self.d_head)
+        slopes = config.alibi_slopes or tuple(alibi_slopes(self.n_heads))
+        self.position_bias = Alibi(slopes) if config.positional == "alibi" else None
 
     def forward(
         self, inputs: QKVInputs, tap: Tap, where: Where
@@ -111,6 +76,7 @@ class Attention(HeadWeights, nn.Module):
         q, k, v = (
             tap(f"hook_{n}", x) for n, x in zip("qkv", self._project(inputs, where), strict=True)
         )
+        q, k = self.q_norm(q, tap.under("q_norm")), self.k_norm(k, tap.under("k_norm"))
         if where.turn is not None:
             interleaved = self.config.rotary_interleaved
             q = tap("hook_rot_q", rotate(q, where.turn, interleaved=interleaved))
@@ -126,7 +92,7 @@ class Attention(HeadWeights, nn.Module):
 
     def call(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> AttentionCall:
         """This layer's attention, for a kernel."""
-        cap, scale = self.config.score_soft_cap, self.config.scale
+        cap, scale = self.config.score_soft_cap, self.config.scale_of(self.layer)
         return AttentionCall(q, k, v, visible, scale, self.position_bias, cap, self.layer)
 
     def _project(self, inputs: QKVInputs, where: Where) -> Sequence[Tensor]:
@@ -180,14 +146,18 @@ class Attention(HeadWeights, nn.Module):
 
 
 class MLP(MLPWeights, nn.Module):
-    """act(x W_in + b_in) W_out + b_out, or gated: act(x W_gate) · (x W_in + b_in) W_out + b_out."""
+    """act(x W_in + b_in) W_out + b_out.
+
+    Gated: (act(x W_gate + b_gate) · (x W_in + b_in)) W_out + b_out, with b_gate only where named.
+    """
 
     def __init__(self, config: TransformerConfig, d_mlp: int) -> None:
         super().__init__()
         self.act = ACTIVATIONS[config.activation]
-        self.up = nn.Linear(config.d_model, d_mlp, config.bias)
-        self.gate = nn.Linear(config.d_model, d_mlp, bias=False) if config.gated_mlp else None
-        self.down = nn.Linear(d_mlp, config.d_model, config.bias)
+        bias, gate_bias = config.has_bias("mlp"), config.has_bias("gate")
+        self.up = nn.Linear(config.d_model, d_mlp, bias)
+        self.gate = nn.Linear(config.d_model, d_mlp, gate_bias) if config.gated_mlp else None
+        self.down = nn.Linear(d_mlp, config.d_model, bias)
 
     def forward(self, x: Float[Tensor, "batch pos d_model"], tap: Tap) -> Tensor:
         """What the MLP writes; `hook_pre` is before the activation, `hook_pre_linear` beside it."""
@@ -199,13 +169,21 @@ class MLP(MLPWeights, nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then an MLP if there is one; each reads a normalised residual stream, and adds."""
+    """Attention, then an MLP if there is one; each reads a normalised residual stream, and adds.
+
+    With `parallel`, both read what enters the block (GPT-J, Wang & Komatsuzaki 2021).
+    """
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
-        self.ln1, self.attn = Norm(config), Attention(config, layer)
-        self.ln2 = None if config.d_mlp is None else Norm(config)
-        self.mlp = None if config.d_mlp is None else MLP(config, config.d_mlp)
+        kind, after = config.normalization, config.post_normalization
+        self.parallel = config.parallel
+        self.ln1, self.attn = norm_of(config, kind), Attention(config, layer)
+        self.ln1_post, self.ln2_post = norm_of(config, after), None
+        self.ln2, self.mlp = None, None
+        if config.d_mlp is not None:
+            self.ln2, self.mlp = norm_of(config, kind), MLP(config, config.d_mlp)
+            self.ln2_post = norm_of(config, after)
         self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
 
     def forward(
@@ -213,14 +191,22 @@ class Block(nn.Module):
     ) -> Float[Tensor, "batch pos d_model"]:
         """The residual stream after this block."""
         resid = tap("hook_resid_pre", resid)
-        written = self.dropout(self.attn(self._qkv_inputs(resid, tap), tap.under("attn"), where))
-        resid = resid + tap("hook_attn_out", written)
-        if self.mlp is not None and self.ln2 is not None:
-            resid = tap("hook_resid_mid", resid)
-            x = self._mlp_input(resid, tap)
-            written = self.dropout(self.mlp(self.ln2(x, tap.under("ln2")), tap.under("mlp")))
-            resid = resid + tap("hook_mlp_out", written)
-        return tap("hook_resid_post", resid)
+        written = self.attn(self._qkv_inputs(resid, tap), tap.under("attn"), where)
+        written = self.dropout(self.ln1_post(written, tap.under("ln1_post")))
+        attended = resid + tap("hook_attn_out", written)
+        if self.mlp is None:
+            return tap("hook_resid_post", attended)
+        if not self.parallel:
+            attended = resid = tap("hook_resid_mid", attended)
+        return tap("hook_resid_post", attended + tap("hook_mlp_out", self._mlp_out(resid, tap)))
+
+    def _mlp_out(self, resid: Tensor, tap: Tap) -> Tensor:
+        assert self.mlp is not None
+        assert self.ln2 is not None
+        assert self.ln2_post is not None
+        x = self.ln2(self._mlp_input(resid, tap), tap.under("ln2"))
+        written = self.ln2_post(self.mlp(x, tap.under("mlp")), tap.under("ln2_post"))
+        return self.dropout(written)
 
     def _mlp_input(self, resid: Tensor, tap: Tap) -> Tensor:
         if tap.wants("hook_mlp_in"):

@@ -15,13 +15,14 @@ from torch._compile import _disable_dynamo
 from interp.attention import Kernel, KVCache, Visible, attend
 from interp.attention.masks import positions_of
 from interp.attention.positions import rotations, sinusoids
-from interp.calls import Call, Returns, checked_call, checked_mask
+from interp.calls import Call, Returns, check_predicts_tokens, checked_call, checked_mask
 from interp.config import TransformerConfig
 from interp.generate import continue_tokens
 from interp.hooked import Hooked
 from interp.hooks import SILENT, Hooks, Tap
-from interp.layers import Block, Norm, Where
+from interp.layers import Block, Where
 from interp.metrics import mean_loss, next_token_targets, per_token_loss
+from interp.norms import norm_of
 from interp.weights import ModelWeights, initialise
 
 
@@ -47,8 +48,8 @@ class Transformer(Hooked, ModelWeights, nn.Module):
         self.pos_embed = nn.Embedding(config.n_ctx, config.d_model) if learned else None
         blocks = nn.ModuleList(Block(config, layer) for layer in range(config.n_layers))
         self.blocks = cast("Sequence[Block]", blocks)
-        self.ln_final = Norm(config)
-        self.unembed = nn.Linear(config.d_model, config.d_vocab, config.bias)
+        self.ln_final = norm_of(config, config.normalization_at_end)
+        self.unembed = nn.Linear(config.d_model, config.vocab_out, config.has_bias("unembed"))
         if config.tied_embeddings:
             self.unembed.weight = self.embed.weight
         self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
@@ -196,6 +197,7 @@ class Transformer(Hooked, ModelWeights, nn.Module):
         Raises:
             ValueError: No real token follows another.
         """
+        check_predicts_tokens(self.config)
         logits = self(tokens, mask=mask, **call)
         targets = next_token_targets(tokens, checked_mask(mask, tokens))
         if per_token:
@@ -227,6 +229,7 @@ class Transformer(Hooked, ModelWeights, nn.Module):
         Raises:
             ValueError: It would be longer than `n_ctx`; or a temperature has no generator.
         """
+        check_predicts_tokens(self.config)
         longest = tokens.shape[1] + max_new_tokens
         if longest > self.config.n_ctx:
             raise ValueError(
@@ -249,5 +252,5 @@ def _position_table(config: TransformerConfig) -> Tensor | None:
         return sinusoids(config.n_ctx, config.d_model)
     if config.positional == "rotary":
         turned = config.rotary_dim or config.head_width
-        return rotations(config.n_ctx, turned, config.rotary_base)
+        return rotations(config.n_ctx, turned, config.rotary_base, config.rotary_scaling)
     return None

@@ -18,7 +18,6 @@ def hook_names(
         ends: Which ends of the model run: "both", "embed", "unembed" or "neither".
     """
     names: list[str] = []
-    has_norm = config.normalization != "none"
     if ends in ("both", "embed"):
         names.append("hook_embed")
     embeds_positions = config.positional in ("learned", "sinusoidal", "shortformer")
@@ -27,26 +26,30 @@ def hook_names(
     for layer in range(first, config.n_layers if last is None else last):
         names += [f"blocks.{layer}.{name}" for name in _in_block(config)]
     if ends in ("both", "unembed"):
-        names += [f"ln_final.{name}" for name in _NORM] if has_norm else []
+        names += _norm("ln_final", config.normalization_at_end)
         names += ["unembed.hook_in", "unembed.hook_out"]
     return names
 
 
-_NORM = ("hook_scale", "hook_normalized")
+def _norm(part: str, kind: str) -> list[str]:
+    return [] if kind == "none" else [f"{part}.hook_scale", f"{part}.hook_normalized"]
+
+
+def _in_attention(config: TransformerConfig) -> list[str]:
+    names = ["hook_q", "hook_k", "hook_v"]
+    names += [*_norm("q_norm", config.qk_normalization), *_norm("k_norm", config.qk_normalization)]
+    names += ["hook_rot_q", "hook_rot_k"] if config.positional == "rotary" else []
+    return [*names, "hook_attn_scores", "hook_pattern", "hook_z", "hook_result"]
 
 
 def _in_block(config: TransformerConfig) -> list[str]:
-    has_norm = config.normalization != "none"
-    norm1 = [f"ln1.{name}" for name in _NORM] if has_norm else []
-    attn = ["hook_q", "hook_k", "hook_v"]
-    attn += ["hook_rot_q", "hook_rot_k"] if config.positional == "rotary" else []
-    attn += ["hook_attn_scores", "hook_pattern", "hook_z", "hook_result"]
     shared = config.kv_heads != config.n_heads
     names = ["hook_resid_pre"] + [n for n in SPLIT_INPUTS[:4] if not (shared and "attn_in" in n)]
-    names += [*norm1, *(f"attn.{name}" for name in attn), "hook_attn_out"]
+    names += [*_norm("ln1", config.normalization), *(f"attn.{n}" for n in _in_attention(config))]
+    names += [*_norm("ln1_post", config.post_normalization), "hook_attn_out"]
     if config.d_mlp is not None:
-        names += ["hook_resid_mid", "hook_mlp_in"]
-        names += [f"ln2.{name}" for name in _NORM] if has_norm else []
+        names += ["hook_mlp_in"] if config.parallel else ["hook_resid_mid", "hook_mlp_in"]
+        names += _norm("ln2", config.normalization)
         names += ["mlp.hook_pre", *(["mlp.hook_pre_linear"] if config.gated_mlp else [])]
-        names += ["mlp.hook_post", "hook_mlp_out"]
+        names += ["mlp.hook_post", *_norm("ln2_post", config.post_normalization), "hook_mlp_out"]
     return [*names, "hook_resid_post"]

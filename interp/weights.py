@@ -102,6 +102,17 @@ class MLPWeights:
         return _bias(self.up)
 
     @property
+    def b_gate(self) -> Float[Tensor, " d_mlp"]:
+        """Added to the gate before its activation; zeros that are not stored where there are none.
+
+        Raises:
+            AttributeError: The MLP is not gated.
+        """
+        if self.gate is None:
+            raise AttributeError("b_gate: this MLP is not gated (config.gated_mlp is False)")
+        return _bias(self.gate)
+
+    @property
     def b_out(self) -> Float[Tensor, " d_model"]:
         """Added to what the MLP writes; zeros that are not stored where there are no biases."""
         return _bias(self.down)

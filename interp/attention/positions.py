@@ -1,6 +1,9 @@
 """Where a token stands: sinusoids, rotations, linear biases."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -16,18 +19,51 @@ def sinusoids(n_ctx: int, d_model: int, base: float = 10_000.0) -> Float[Tensor,
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)[:, :d_model].float()
 
 
-def rotations(n_ctx: int, rotary_dim: int, base: float = 10_000.0) -> Float[Tensor, "2 n_ctx half"]:
+def rotations(
+    n_ctx: int,
+    rotary_dim: int,
+    base: float = 10_000.0,
+    scaling: Mapping[str, Any] | None = None,
+) -> Float[Tensor, "2 n_ctx half"]:
     """Cosines and sines of pos · base^(−2i/rotary_dim), computed in float64.
+
+    Args:
+        n_ctx: Number of positions.
+        rotary_dim: Coordinates of a head that are turned.
+        base: Base of the wavelengths.
+        scaling: As `TransformerConfig.rotary_scaling`, or None.
 
     Source: Su et al. 2021, "RoFormer".
     """
-    angle = _angles(n_ctx, rotary_dim, base)
+    frequency = _frequencies(rotary_dim, base)
+    if scaling is not None:
+        frequency = _stretched(frequency, scaling)
+    angle = torch.outer(torch.arange(n_ctx, dtype=torch.float64), frequency)
     return torch.stack([angle.cos(), angle.sin()]).float()
 
 
+def _frequencies(width: int, base: float) -> Float[Tensor, " half"]:
+    return base ** -(torch.arange(0, width, 2, dtype=torch.float64) / width)
+
+
+def _stretched(
+    frequency: Float[Tensor, " half"], scaling: Mapping[str, Any]
+) -> Float[Tensor, " half"]:
+    """Frequencies divided by a factor: all of them, or only those of long wavelengths.
+
+    Source: Chen et al. 2023 ("linear"); Dubey et al. 2024, "The Llama 3 Herd of Models".
+    """
+    slowed = frequency / scaling["factor"]
+    if scaling["kind"] == "linear":
+        return slowed
+    turns = scaling["original_n_ctx"] * frequency / (2 * math.pi)  # within the old context
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    kept = ((turns - low) / (high - low)).clamp(0, 1)
+    return kept * frequency + (1 - kept) * slowed
+
+
 def _angles(n: int, width: int, base: float) -> Float[Tensor, "n half"]:
-    exponent = torch.arange(0, width, 2, dtype=torch.float64) / width
-    return torch.outer(torch.arange(n, dtype=torch.float64), base**-exponent)
+    return torch.outer(torch.arange(n, dtype=torch.float64), _frequencies(width, base))
 
 
 def rotate(

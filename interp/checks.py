@@ -1,0 +1,138 @@
+"""Which configs a model can honour: each check names the field, what came, and what is wanted."""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Literal, get_args
+
+from interp.activations import ACTIVATIONS
+
+Positional = Literal["learned", "sinusoidal", "rotary", "alibi", "shortformer", "none"]
+Normalization = Literal["layer_norm", "layer_norm_pre", "rms_norm", "rms_norm_pre", "none"]
+
+BIASES = ("qkv", "o", "mlp", "gate", "norm", "unembed")
+"""Parts that may have biases: heads' inputs and outputs, MLPs and their gates, norms, logits."""
+
+SCALINGS = {
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_n_ctx"),
+}
+"""Ways to stretch rotary wavelengths, and what each needs."""
+
+
+def no_such(what: str, got: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+    """The message for a name that is none of the known ones, with the nearest."""
+    near = get_close_matches(str(got), list(known), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{what}: there is no {got!r}{hint} (it may be {', '.join(known)})"
+
+
+def check_sizes(config: Any) -> None:
+    """Refuse sizes that are no counts, and numbers that are not positive."""
+    optional = ("n_kv_heads", "d_head", "d_mlp", "rotary_dim", "d_vocab_out")
+    needed = ("n_layers", "n_heads", "d_model", "d_vocab", "n_ctx")
+    for name in (*needed, *optional):
+        value = getattr(config, name)
+        least = 0 if name == "n_layers" else 1
+        if value is None and name in optional:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    for name in ("norm_eps", "rotary_base", "score_soft_cap", "logit_soft_cap", "attention_scale"):
+        value = getattr(config, name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if number is not None and not number > 0:
+                raise ValueError(f"{name} must be positive, got {value!r}")
+    if not 0 <= config.dropout < 1:
+        raise ValueError(f"dropout must lie in [0, 1), got {config.dropout!r}")
+    if config.bos_token is not None and not 0 <= config.bos_token < config.d_vocab:
+        raise ValueError(f"bos_token must lie in [0, {config.d_vocab}), got {config.bos_token!r}")
+
+
+def check_choices(config: Any) -> None:
+    """Refuse names that are not among the choices, and tuples that are not one a layer."""
+    norms = get_args(Normalization)
+    choices = {
+        "positional": get_args(Positional),
+        "normalization": norms,
+        "post_normalization": norms,
+        "qk_normalization": norms,
+        "final_normalization": (None, *norms),
+        "activation": tuple(ACTIVATIONS),
+    }
+    for name, known in choices.items():
+        value = getattr(config, name)
+        if value not in known:
+            raise ValueError(no_such(name, value, [str(choice) for choice in known]))
+    for name in ("attention", "attention_options", "attention_scale"):
+        value = getattr(config, name)
+        if isinstance(value, tuple) and len(value) != config.n_layers:
+            raise ValueError(
+                f"{name} needs one entry a layer ({config.n_layers}), got {len(value)}"
+            )
+
+
+def check_combinations(config: Any) -> None:
+    """Refuse fields that contradict each other."""
+    if config.d_head is None and config.d_model % config.n_heads:
+        raise ValueError(
+            f"d_model ({config.d_model}) must be a multiple of n_heads ({config.n_heads}), "
+            "or d_head be given"
+        )
+    if config.n_heads % config.kv_heads:
+        raise ValueError(f"n_kv_heads ({config.kv_heads}) must divide n_heads ({config.n_heads})")
+    for name in ("gated_mlp", "parallel"):
+        if getattr(config, name) and config.d_mlp is None:
+            raise ValueError(f"{name} needs an MLP: give d_mlp, or leave it False")
+    if config.tied_embeddings and config.vocab_out != config.d_vocab:
+        raise ValueError(
+            f"tied_embeddings needs as many logits as tokens: d_vocab is {config.d_vocab}, "
+            f"d_vocab_out {config.vocab_out}"
+        )
+
+
+def check_positions(config: Any) -> None:
+    """Refuse what belongs to another kind of positions, and scalings that are not complete."""
+    if config.positional == "rotary":
+        turned = config.rotary_dim or config.head_width
+        if turned % 2 or turned > config.head_width:
+            raise ValueError(
+                f"rotary_dim must be even and at most d_head ({config.head_width}), got {turned}"
+            )
+    for name in ("rotary_dim", "rotary_interleaved", "rotary_scaling", "alibi_slopes"):
+        kind, value = name.split("_")[0], getattr(config, name)
+        if value not in (None, False) and config.positional != kind:
+            raise ValueError(f"{name} needs positional={kind!r}, got {config.positional!r}")
+    slopes = config.alibi_slopes
+    if slopes is not None and len(slopes) != config.n_heads:
+        raise ValueError(f"alibi_slopes needs one a head ({config.n_heads}), got {len(slopes)}")
+    if config.rotary_scaling is not None:
+        _check_scaling(config.rotary_scaling)
+
+
+def _check_scaling(scaling: Mapping[str, Any]) -> None:
+    options = dict(scaling)
+    kind = options.pop("kind", None)
+    if kind not in SCALINGS:
+        raise ValueError(no_such("rotary_scaling['kind']", str(kind), SCALINGS))
+    if set(options) != set(SCALINGS[kind]):
+        wanted, got = ", ".join(SCALINGS[kind]), ", ".join(options) or "nothing"
+        raise ValueError(f"rotary_scaling: {kind!r} takes {wanted}; got {got}")
+    if any(not value > 0 for value in options.values()):
+        raise ValueError(f"rotary_scaling: the numbers must be positive, got {options}")
+    if kind == "llama3" and options["low_freq_factor"] >= options["high_freq_factor"]:
+        raise ValueError(
+            f"rotary_scaling: low_freq_factor must be below high_freq_factor, got {options}"
+        )
+
+
+def check_biases(config: Any) -> None:
+    """Refuse biases of parts that do not exist."""
+    if isinstance(config.bias, bool):
+        return
+    if not isinstance(config.bias, tuple):
+        raise ValueError(f"bias must be True, False or a tuple of parts, got {config.bias!r}")
+    for part in config.bias:
+        if part not in BIASES:
+            raise ValueError(no_such("bias", part, BIASES))
+    if "gate" in config.bias and not config.gated_mlp:
+        raise ValueError("bias: 'gate' needs gated_mlp=True; leave it out")
