@@ -95,7 +95,7 @@ def run(call: AttentionCall, values: Sequence[Tensor], *, energy: bool, memory: 
             energies[:, heads] = some.scale * (some.q * keys).sum(-1)
         for whole, part in zip(mixed, out, strict=True):
             whole[:, heads] = part
-    return _empty_rows_cleared(call, Fused(lse, energies, mixed))
+    return _pads_cleared(call, Fused(lse, energies, mixed))
 
 
 def _for_heads(v: Tensor, call: AttentionCall) -> Tensor:
@@ -139,14 +139,17 @@ def _masked_run(call: AttentionCall, memory: int) -> tuple[Tensor, Tensor]:
         return op(call.q, call.k, call.v, True, None, call.scale)
     if _sees_all(call):
         return op(call.q, call.k, call.v, False, None, call.scale)
-    outs, lses = [], []
-    for tile in tiles(call, memory):
-        some = tile.call
-        mask = _spelled_out(some)
-        out, lse = op(some.q, some.k, some.v, False, mask, some.scale)
-        outs.append(out)
-        lses.append(lse)
-    return torch.cat(outs, 2), torch.cat(lses, 2)
+    parts = [_spelled_run(op, tile.call) for tile in tiles(call, memory)]
+    out, lse = (torch.cat(x, 2) for x in zip(*parts, strict=True))
+    return out, lse
+
+
+def _spelled_run(op: Op, call: AttentionCall) -> tuple[Tensor, Tensor]:
+    """A run whose mask is spelled out; the kernel says 0 for a row that sees nothing."""
+    mask = _spelled_out(call)
+    out, lse = op(call.q, call.k, call.v, False, mask, call.scale)
+    empty = (mask == float("-inf")).all(-1)
+    return out.masked_fill(empty[..., None], 0.0), lse.masked_fill(empty, float("-inf"))
 
 
 def _spelled_out(call: AttentionCall) -> Float[Tensor, "batch head q k"]:
@@ -199,17 +202,14 @@ def reordered(x: Float[Tensor, "b head n d"], order: Tensor) -> Float[Tensor, "b
     return x.gather(2, order[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3]))
 
 
-def _empty_rows_cleared(call: AttentionCall, done: Fused) -> Fused:
-    """The kernels say 0 for the log-sum-exp of a row that sees nothing."""
-    if call.visible.extra is None and call.visible.real_q is None and _never_empty(call):
+def _pads_cleared(call: AttentionCall, done: Fused) -> Fused:
+    """Rows of pads see nothing, but under a causal flag the kernel does not know."""
+    real = call.visible.real_q
+    if real is None or not _is_square_causal(call):
         return done
-    empty = call.visible.count() == 0
+    empty = ~real[:, None]
     return Fused(
         done.log_sum_exp.masked_fill(empty, float("-inf")),
         None if done.energy is None else done.energy.masked_fill(empty, 0.0),
         [x.masked_fill(empty[..., None], 0.0) for x in done.mixed],
     )
-
-
-def _never_empty(call: AttentionCall) -> bool:
-    return _is_square_causal(call) or _sees_all(call)

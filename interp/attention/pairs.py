@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.attention.call import AttentionCall
+from interp.attention.call import AttentionCall, per_query_head
 from interp.attention.masks import Visible
 
 
@@ -96,16 +96,24 @@ def _per_row(x: Tensor, at: Int[Tensor, "b h q"]) -> Tensor:
 
 def pair_scores(call: AttentionCall, at: Int[Tensor, "b h q"]) -> Float[Tensor, "batch head q"]:
     """The score of each query with the key that is named for it, whether it may see it or not."""
-    batch, n_kv, _, width = call.k.shape
-    heads = call.q.shape[1]
-    per_kv = at.shape[1] == 1
-    k = call.k if per_kv else call.k.repeat_interleave(heads // n_kv, dim=1)
-    index = at.expand(batch, k.shape[1], -1)[..., None].expand(-1, -1, -1, width)
+    k = _keys_at(call, at)
     q = call.q.unflatten(1, (k.shape[1], -1))
-    scores = torch.einsum("bkgne,bkne->bkgn", q, k.gather(2, index)).flatten(1, 2) * call.scale
+    scores = (q * k[:, :, None]).sum(-1).flatten(1, 2) * call.scale
     if call.soft_cap is not None:
         scores = call.soft_cap * torch.tanh(scores / call.soft_cap)
     return scores if call.bias is None else scores + _pair_bias(call, at)
+
+
+def _keys_at(call: AttentionCall, at: Int[Tensor, "b h q"]) -> Float[Tensor, "batch h q d_head"]:
+    """One key a query; where heads share the index, whole rows are copied, which is faster."""
+    k, heads = call.k, call.q.shape[1]
+    if at.shape[:2] == (1, 1):
+        return k.index_select(2, at[0, 0])
+    if at.shape[1] == 1:
+        example = torch.arange(k.shape[0], device=k.device)[:, None]
+        return k.transpose(1, 2)[example, at[:, 0]].transpose(1, 2)
+    k = per_query_head(k, heads)
+    return k.gather(2, at.expand(k.shape[0], -1, -1)[..., None].expand(-1, -1, -1, k.shape[3]))
 
 
 def _pair_bias(call: AttentionCall, at: Int[Tensor, "b h q"]) -> Float[Tensor, "b h q"]:

@@ -85,6 +85,10 @@ class AttentionView:
         self.route: Route = route
         self._kept: Tensor | None = None
 
+    def keep(self, log_sum_exp: Float[Tensor, "batch head q"]) -> None:
+        """Take over a log-sum-exp that is known already, for the weights that are asked for."""
+        self._kept = log_sum_exp
+
     def visible_keys(self) -> Int[Tensor, "batch head q"]:
         """How many keys each query may see."""
         return self.call.visible.count().expand(*self.call.q.shape[:3])

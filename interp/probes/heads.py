@@ -1,0 +1,249 @@
+"""All statistics of all heads in one forward pass, as the model runs."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal, Self, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.attention.tiles import MEMORY
+from interp.hooks import HookPoint, Hooks
+from interp.probes.observed import Layer, Model, Progress, observe
+from interp.probes.row_statistics import Asked, Rows, rows_of
+from interp.probes.rows import Matches, counted_rows
+from interp.probes.sums import Sums
+from interp.results import Result
+
+Also = Literal["renyi", "max_weight", "top_keys", "per_position"]
+
+
+@dataclass(frozen=True)
+class Statistics(Result):
+    """What attention is like, averaged over the rows that have the statistic; NaN without any.
+
+    Attributes:
+        entropy: Nats, over rows that see a key.
+        normalized_entropy: In shares of the log of the keys that a row may see, over rows that see
+            two or more: 1 uniform, 0 one-hot, at any length.
+        effective_keys: exp(entropy): the geometric mean over rows.
+        uniform_deficit: log n − entropy in nats, n the keys that a row may see; 0 for uniform.
+        previous_token: Attention on the token before.
+        duplicate_token: Attention on all earlier occurrences of the row's token.
+        induction: Attention on the tokens after them.
+        sink: Attention on the first token, in all rows but its own.
+        mean_distance: How many tokens back a head looks.
+        write_norm: Norm of what a head writes to the residual stream.
+        broad_entropy: `normalized_entropy` over rows that may see `min_keys` keys or more.
+        renyi_entropy: Of order 2, in nats; None unless asked for.
+        max_weight: The largest weight of a row; None unless asked for.
+        top_keys_share: The share of the five largest weights; None unless asked for.
+    """
+
+    entropy: Tensor
+    normalized_entropy: Tensor
+    effective_keys: Tensor
+    uniform_deficit: Tensor
+    previous_token: Tensor
+    duplicate_token: Tensor
+    induction: Tensor
+    sink: Tensor
+    mean_distance: Tensor
+    write_norm: Tensor
+    broad_entropy: Tensor
+    renyi_entropy: Tensor | None
+    max_weight: Tensor | None
+    top_keys_share: Tensor | None
+
+
+NAMES = tuple(f.name for f in fields(Statistics))
+
+
+@dataclass(frozen=True)
+class PositionStatistics(Statistics):
+    """Head statistics at each position of the sequence: tensors [L H T]."""
+
+    axes: ClassVar = dict.fromkeys(NAMES, ("layer", "head", "position"))
+
+
+@dataclass(frozen=True)
+class HeadStatistics(Statistics):
+    """Head statistics over all rows: tensors [L H].
+
+    Attributes:
+        n_rows: How many rows counted.
+        min_keys: How many keys a row of `broad_entropy` may see at least.
+        per_position: The same for each position; None unless asked for.
+    """
+
+    axes: ClassVar = dict.fromkeys(NAMES, ("layer", "head"))
+    n_rows: int
+    min_keys: int
+    per_position: PositionStatistics | None
+
+    def near_uniform(self, threshold: float = 0.9) -> list[tuple[int, int]]:
+        """Heads (layer, head) whose mean normalised entropy is at least `threshold`.
+
+        Over rows that may see `min_keys` keys or more. Near-uniform is not useless, and not idle:
+        look at `write_norm`, and at what cutting the head costs.
+        """
+        found = (self.broad_entropy >= threshold).nonzero().tolist()
+        return [(layer, head) for layer, head in found]
+
+
+def head_statistics(
+    model: Model,
+    tokens: Int[Tensor, "batch pos"],
+    *,
+    mask: Bool[Tensor, "batch pos"] | None = None,
+    rows: Bool[Tensor, "batch pos"] | None = None,
+    also: Collection[Also] = (),
+    hooks: Hooks = (),
+    progress: Progress | None = None,
+    min_keys: int = 8,
+    batch_size: int | None = None,
+    memory: int = MEMORY,
+) -> HeadStatistics:
+    """Statistics of all heads in one forward pass, exactly, in O(n) memory.
+
+    The fused kernel stays on, except in layers whose scores or pattern a hook asks for: there the
+    statistics are those of the pattern as it flowed on.
+
+    Args:
+        model: A `Transformer`, or a wrapped model of another library.
+        tokens: Token ids.
+        mask: True for real tokens; pads are neither rows nor keys.
+        rows: Which rows count. None: all real ones but those of `model.config.bos_token`.
+        also: What costs a further pass: "renyi", "max_weight", "top_keys"; and "per_position".
+        hooks: Interventions to run the model under.
+        progress: Called with how many layers are done, and out of how many.
+        min_keys: Keys that a row may see at least, to count for `near_uniform`.
+        batch_size: Examples at a time; None: all at once. It changes nothing else.
+        memory: Bytes that may be held at a time beside a forward pass.
+
+    Raises:
+        TypeError: Tokens are not integers; a mask is not of bools.
+        ValueError: Something unknown in `also`; shapes do not fit; a layer without softmax.
+    """
+    batches = tokens.split(batch_size or max(1, len(tokens)))
+    told = _Told(progress, len(batches) * model.config.n_layers)
+    stream = HeadStatisticsStream(
+        model, also=also, hooks=hooks, progress=told, min_keys=min_keys, memory=memory
+    )
+    start = 0
+    for some in batches:
+        part = slice(start, start + len(some))
+        stream.update(
+            some,
+            mask=None if mask is None else mask[part],
+            rows=None if rows is None else rows[part],
+        )
+        start += len(some)
+    return stream.result()
+
+
+@dataclass
+class _Told:
+    """Counts the layers of all batches."""
+
+    progress: Progress | None
+    total: int
+    done: int = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done, self.total)
+
+
+class HeadStatisticsStream:
+    """Head statistics over a stream of batches: `update` with each, then `result`."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        also: Collection[Also] = (),
+        hooks: Hooks = (),
+        progress: Progress | None = None,
+        min_keys: int = 8,
+        memory: int = MEMORY,
+    ) -> None:
+        """As in `head_statistics`."""
+        unknown = sorted(set(also) - set(get_args(Also)))
+        if unknown or isinstance(also, str):
+            raise ValueError(f"`also` is a list of {list(get_args(Also))}, got {also!r}")
+        if min_keys < 2:
+            raise ValueError(f"a row has an entropy from 2 keys on; got min_keys={min_keys}")
+        self.model, self.hooks, self.progress = model, hooks, progress
+        self.also, self.min_keys, self.memory = frozenset(also), min_keys, memory
+        self.n_rows = 0
+        self._sums = Sums(model.config.n_layers, model.config.n_heads)
+
+    def update(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        *,
+        mask: Bool[Tensor, "batch pos"] | None = None,
+        rows: Bool[Tensor, "batch pos"] | None = None,
+    ) -> Self:
+        """Run the model on a batch and add its rows."""
+        counted = counted_rows(tokens, mask=mask, rows=rows, bos_token=self.model.config.bos_token)
+        costly = self.also - {"per_position"}
+        asked = Asked(tokens, mask, counted, Matches.of(tokens, mask), costly, self.memory)
+        batch = _Batch(self, asked)
+        observe(self.model, tokens, batch.look, mask=mask, hooks=self.hooks, on_z=batch.see_written)
+        self.n_rows += int(counted.sum())
+        return self
+
+    def result(self) -> HeadStatistics:
+        """The means so far."""
+        curves = None
+        if "per_position" in self.also:
+            curves = PositionStatistics(**self._sums.means(per_position=True))
+        means = self._sums.means(per_position=False)
+        return HeadStatistics(
+            **means, n_rows=self.n_rows, min_keys=self.min_keys, per_position=curves
+        )
+
+
+@dataclass
+class _Batch:
+    """One forward pass of a stream."""
+
+    stream: HeadStatisticsStream
+    asked: Asked
+    positions: Tensor | None = None
+
+    def look(self, layer: Layer) -> Tensor:
+        """A kernel's work, and the layer's statistics on the way."""
+        z, found = rows_of(layer, self.asked)
+        visible = layer.call.visible
+        few = visible.count() < self.stream.min_keys
+        found["broad_entropy"] = found["normalized_entropy"].masked_fill(few, float("nan"))
+        self.positions = visible.q_pos if "per_position" in self.stream.also else None
+        self._add(layer.index, found)
+        return z
+
+    def see_written(self, z: Tensor, hook: HookPoint) -> None:
+        """The norm of what the heads write, after the hooks."""
+        layer = hook.layer()
+        found = write_norm(z, self.stream.model.blocks[layer].attn.W_O)
+        out = ~self.asked.counted[:, None]
+        self._add(layer, {"write_norm": found.masked_fill(out, float("nan"))})
+        if self.stream.progress is not None:
+            self.stream.progress(layer + 1, self.stream.model.config.n_layers)
+
+    def _add(self, layer: int, found: Rows) -> None:
+        for name, rows in found.items():
+            self.stream._sums.add(name, layer, rows, self.positions)
+
+
+def write_norm(
+    z: Float[Tensor, "batch pos head d_head"], W_O: Float[Tensor, "head d_head d_model"]
+) -> Float[Tensor, "batch head pos"]:
+    """‖z W_O‖ of each head, through the d_head × d_head products of W_O's rows."""
+    wide = torch.promote_types(z.dtype, torch.float32)
+    z, W_O = z.to(wide).transpose(1, 2), W_O.to(wide)
+    return ((z @ (W_O @ W_O.mT)) * z).sum(-1).clamp(min=0.0).sqrt()

@@ -1,0 +1,133 @@
+"""Run a model once, and look at each layer's attention as it is computed."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.attention import AttentionCall, AttentionView
+from interp.attention.call import per_query_head, without_junk
+from interp.attention.kernels import pattern_of
+from interp.hooks import HookPoint, Hooks, Tap
+
+Progress = Callable[[int, int], None]
+"""Told how much is done, and out of how much; it may raise to stop."""
+
+
+class Config(Protocol):
+    """What probes read of a model's config."""
+
+    @property
+    def n_layers(self) -> int:
+        """Number of blocks."""
+        ...
+
+    @property
+    def n_heads(self) -> int:
+        """Query heads a layer."""
+        ...
+
+    @property
+    def bos_token(self) -> int | None:
+        """The token that starts sequences, or None."""
+        ...
+
+
+class Model(Protocol):
+    """A model that probes can run: a `Transformer`, or a wrapped one of another library."""
+
+    @property
+    def config(self) -> Config:
+        """Its sizes."""
+        ...
+
+    @property
+    def blocks(self) -> Sequence[Any]:
+        """Its layers; `blocks[l].attn.W_O` is [H E D]."""
+        ...
+
+    def __call__(self, tokens: Any, **call: Any) -> Any:
+        """A forward pass; takes `mask`, `hooks`, `kernel` and `stop_at_layer`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer's attention in the middle of a forward pass.
+
+    Attributes:
+        index: Which layer.
+        call: q, k, v, and who may see whom.
+        pattern: Where a hook asked for scores or pattern: as they flowed on, after edits.
+    """
+
+    index: int
+    call: AttentionCall
+    pattern: Float[Tensor, "batch head q k"] | None = None
+
+    def view(self, memory: int) -> AttentionView:
+        """Its statistics without the pattern (which is that of q and k, before any edit)."""
+        return AttentionView.of(self.call, memory=memory)
+
+
+Look = Callable[[Layer], Tensor]
+"""Sees a layer and returns its z, [B H T E]."""
+
+
+@dataclass
+class Watch:
+    """A kernel that hands each layer to a function; fused unless a hook wants the pattern."""
+
+    look: Look
+    seen: set[int] = field(default_factory=set)
+
+    def __call__(self, call: AttentionCall, tap: Tap) -> Tensor:
+        """Compute one layer's attention."""
+        pattern = None
+        if tap.wants("hook_attn_scores", "hook_pattern"):
+            call = without_junk(call)
+            pattern = pattern_of(call, tap=tap)
+        self.seen.add(call.layer)
+        return self.look(Layer(call.layer, call, pattern)).to(call.v.dtype)
+
+
+def mixed(layer: Layer) -> Float[Tensor, "batch head q d_value"]:
+    """The z of a layer whose pattern is at hand."""
+    assert layer.pattern is not None
+    v = per_query_head(layer.call.v, layer.call.q.shape[1])
+    return layer.pattern.to(v.dtype) @ v
+
+
+@torch.no_grad()
+def observe(
+    model: Model,
+    tokens: Int[Tensor, "batch pos"],
+    look: Look,
+    *,
+    mask: Bool[Tensor, "batch pos"] | None = None,
+    hooks: Hooks = (),
+    on_z: Callable[[Tensor, HookPoint], None] | None = None,
+) -> None:
+    """Run the model with `look` in the place of its attention; nothing is unembedded.
+
+    Args:
+        model: Ours or a wrapped one.
+        tokens: Token ids.
+        look: Computes z of a layer.
+        mask: True for real tokens.
+        hooks: Run before anything is looked at.
+        on_z: Sees each layer's z [B T H E] after the hooks.
+
+    Raises:
+        ValueError: A layer has no softmax attention to look at.
+    """
+    n_layers, watch = model.config.n_layers, Watch(look)
+    stop = None if hooks else n_layers
+    watched = [("blocks.*.attn.hook_z", on_z)] if on_z is not None else []
+    model(tokens, mask=mask, hooks=[*hooks, *watched], kernel=watch, stop_at_layer=stop)
+    missed = sorted(set(range(n_layers)) - watch.seen)
+    if missed:
+        raise ValueError(f"layers {missed} have no softmax attention, so no pattern to look at")

@@ -1,0 +1,140 @@
+"""Which rows of a pattern count, and what is earlier in a sequence than what."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.attention.masks import positions_of
+
+
+def counted_rows(
+    tokens: Int[Tensor, "batch pos"],
+    *,
+    mask: Bool[Tensor, "batch pos"] | None = None,
+    rows: Bool[Tensor, "batch pos"] | None = None,
+    bos_token: int | None = None,
+) -> Bool[Tensor, "batch pos"]:
+    """The rows that a mean goes over: real tokens, without those of BOS; or real ones of `rows`.
+
+    Raises:
+        TypeError: `tokens` are not integers, `mask` or `rows` not bools.
+        ValueError: Shapes differ, or pads stand where a row is asked for.
+    """
+    if tokens.dim() != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
+        raise TypeError(
+            f"wanted token ids [B T], integers; got {tokens.dtype} {list(tokens.shape)}"
+        )
+    real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else _fit("mask", mask, tokens)
+    if rows is not None:
+        return _fit("rows", rows, tokens) & real
+    return real if bos_token is None else real & (tokens != bos_token)
+
+
+def _fit(name: str, x: Tensor, tokens: Tensor) -> Tensor:
+    if x.dtype != torch.bool:
+        raise TypeError(f"{name} must be bools, got {x.dtype}; use {name}.bool()")
+    if x.shape != tokens.shape:
+        raise ValueError(f"{name} {list(x.shape)} must have the tokens' shape {list(tokens.shape)}")
+    return x
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Groups of slots that hold the same token, in order, of about the same size.
+
+    Attributes:
+        slots: Flat slots b·T + t, [G c]; behind a group's end, its first slot again.
+        real: True where a slot is the group's own, [G c].
+    """
+
+    slots: Int[Tensor, "group place"]
+    real: Bool[Tensor, "group place"]
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Where each token of a batch was seen before, in O(n) memory, for all layers.
+
+    Attributes:
+        buckets: The groups of two or more equal tokens of one example.
+        after: The flat slot of the real token that follows each slot; the last has its own.
+        length: Slots of an example.
+    """
+
+    buckets: tuple[Bucket, ...]
+    after: Int[Tensor, " slot"]
+    length: int
+
+    @classmethod
+    def of(
+        cls, tokens: Int[Tensor, "batch pos"], mask: Bool[Tensor, "batch pos"] | None = None
+    ) -> "Matches":
+        """Sort the tokens once; pads match nothing."""
+        real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
+        return cls(tuple(_buckets(tokens, real)), _after(real), tokens.shape[1])
+
+
+def _buckets(tokens: Tensor, real: Tensor, grow: float = 1.5) -> list[Bucket]:
+    """Groups by size, each bucket's largest at most `grow` times its smallest."""
+    slots = real.flatten().nonzero()[:, 0]
+    ids = tokens.long() - tokens.min() if tokens.numel() else tokens.long()
+    span = int(ids.max()) + 1 if ids.numel() else 1
+    example = torch.arange(tokens.shape[0], device=tokens.device)[:, None]
+    keys, order = (ids + example * span).flatten()[slots].sort(stable=True)
+    slots = slots[order]
+    _, sizes = torch.unique_consecutive(keys, return_counts=True)
+    starts = sizes.cumsum(0) - sizes
+    starts, sizes = starts[sizes > 1], sizes[sizes > 1]
+    by_size = sizes.argsort()
+    starts, sizes = starts[by_size], sizes[by_size]
+    buckets, first = [], 0
+    while first < len(sizes):
+        most = int(int(sizes[first]) * grow) + 1
+        last = int(torch.searchsorted(sizes, most, right=True))
+        buckets.append(_bucket(slots, starts[first:last], sizes[first:last]))
+        first = last
+    return buckets
+
+
+def _bucket(slots: Tensor, starts: Tensor, sizes: Tensor) -> Bucket:
+    place = torch.arange(int(sizes.max()), device=slots.device)
+    own = place < sizes[:, None]
+    return Bucket(slots[torch.where(own, starts[:, None] + place, starts[:, None])], own)
+
+
+def _after(real: Bool[Tensor, "batch pos"]) -> Int[Tensor, " slot"]:
+    batch, n = real.shape
+    order = real.int().argsort(dim=-1, descending=True, stable=True)  # the slot at each position
+    following = (positions_of(real) + 1).clamp(max=max(n - 1, 0))
+    slot = torch.arange(n, device=real.device)
+    ends = (positions_of(real) + 1) >= real.sum(-1, keepdim=True)
+    after = torch.where(ends | ~real, slot, order.gather(1, following)) if n else order
+    return (after + torch.arange(batch, device=real.device)[:, None] * n).flatten()
+
+
+def earlier_same(
+    tokens: Int[Tensor, "batch pos"], mask: Bool[Tensor, "batch pos"] | None = None
+) -> Bool[Tensor, "batch q k"]:
+    """Whether a key holds the query's token and stands before it; n×n, for patterns at hand."""
+    n = tokens.shape[1]
+    before = torch.ones(n, n, dtype=torch.bool, device=tokens.device).tril(-1)
+    same = (tokens[:, :, None] == tokens[:, None, :]) & before
+    return same if mask is None else same & mask[:, :, None] & mask[:, None, :]
+
+
+def after_earlier_same(
+    tokens: Int[Tensor, "batch pos"], mask: Bool[Tensor, "batch pos"] | None = None
+) -> Bool[Tensor, "batch q k"]:
+    """Whether a key stands right after an earlier occurrence of the query's token."""
+    same = earlier_same(tokens, mask)
+    batch, n = tokens.shape
+    real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
+    after = _after(real) - torch.arange(batch, device=tokens.device).repeat_interleave(n) * n
+    index = after.view(batch, 1, n).expand(-1, n, -1)
+    return (
+        torch.zeros_like(same, dtype=torch.uint8)
+        .scatter_reduce(2, index, same.to(torch.uint8), "amax")
+        .bool()
+    )

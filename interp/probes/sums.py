@@ -1,0 +1,69 @@
+"""Means over the rows that have a statistic, added up batch by batch."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+NAMED = {"renyi": "renyi_entropy", "top_keys": "top_keys_share"}
+OPTIONAL = ("renyi_entropy", "max_weight", "top_keys_share")
+
+
+@dataclass
+class Sums:
+    """Sums and counts of each statistic, [L H P] in float64; P = 1 where positions are not kept."""
+
+    n_layers: int
+    n_heads: int
+    total: dict[str, Tensor] = field(default_factory=dict)
+    count: dict[str, Tensor] = field(default_factory=dict)
+
+    def add(
+        self,
+        name: str,
+        layer: int,
+        rows: Float[Tensor, "batch head pos"],
+        positions: Int[Tensor, "b pos"] | None,
+    ) -> None:
+        """Add a layer's rows; NaN is a row without the statistic."""
+        name = NAMED.get(name, name)
+        there = ~rows.isnan()
+        values = rows.masked_fill(~there, 0.0)
+        for held, new in ((self.total, values), (self.count, there)):
+            part = _by_position(new, positions)
+            whole = self._room(held, name, part)
+            whole[layer, :, : part.shape[1]] += part
+
+    def _room(self, held: dict[str, Tensor], name: str, part: Tensor) -> Tensor:
+        have = held.get(name)
+        if have is None or have.shape[2] < part.shape[1]:
+            grown = part.new_zeros(self.n_layers, self.n_heads, part.shape[1])
+            if have is not None:
+                grown[:, :, : have.shape[2]] = have
+            held[name] = grown
+        return held[name]
+
+    def means(self, *, per_position: bool) -> dict[str, Any]:
+        """Mean of each statistic, [L H] or [L H P]; NaN where no row has it."""
+        found: dict[str, Any] = dict.fromkeys(OPTIONAL)
+        for name, total in self.total.items():
+            count = self.count[name]
+            if not per_position:
+                total, count = total.sum(-1), count.sum(-1)
+            found[name] = (total / count).float()
+        return found | {"effective_keys": found["entropy"].exp()}
+
+
+def _by_position(
+    rows: Float[Tensor, "batch head pos"], positions: Int[Tensor, "b pos"] | None
+) -> Float[Tensor, "head place"]:
+    if positions is None:
+        return rows.sum((0, 2), dtype=torch.float64)[:, None]
+    if positions.shape[0] == 1 and rows.shape[0] > 1:
+        rows = rows.sum(0, keepdim=True, dtype=torch.float64)
+    rows = rows.to(torch.float64).transpose(0, 1).flatten(1)
+    index = positions.flatten()
+    size = int(index.max()) + 1 if index.numel() else 0
+    return rows.new_zeros(rows.shape[0], size).index_add_(1, index, rows)
