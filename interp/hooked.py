@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from torch import Tensor
 
@@ -29,6 +29,20 @@ class Hooked:
     def __getstate__(self) -> dict[str, Any]:
         """A copy of the model is outside the blocks that the original stands in."""
         return self.__dict__ | {"_open_blocks": 0, "_listened_to": False}
+
+    def add_hook(self, *_: Any, **__: Any) -> NoReturn:
+        """There is no such thing here: a hook belongs to a call, not to the model.
+
+        Raises:
+            AttributeError: Always; it says what to write instead.
+        """
+        raise AttributeError(
+            "hooks are not added to a model, so there are none to reset; write "
+            "model(tokens, hooks=[(name, fn)]), or `with model.hooks([(name, fn)]):` for several "
+            "calls"
+        )
+
+    reset_hooks = add_hook
 
     def hook_names(self) -> list[str]:
         """Every activation that a whole call offers, in order."""

@@ -143,6 +143,11 @@ class Tap:
         kept = self._recorder
         return kept is not None and any(self._prefix + name in kept.names for name in names)
 
+    def held(self, x: Tensor) -> Tensor:
+        """`x` as a recipe may hold it: off the graph, unless the cache keeps gradients."""
+        kept = self._recorder
+        return x if kept is None or kept.keep_gradients else x.detach()
+
     def later(self, name: str, recipe: Recipe) -> None:
         """Let a cache make this activation when it is read, unless it was recorded as it flowed."""
         full = self._prefix + name

@@ -15,7 +15,7 @@ from interp.attention.positions import Alibi, alibi_slopes, rotate
 from interp.config import TransformerConfig
 from interp.hooks import Tap
 from interp.norms import norm_of
-from interp.weights import HeadWeights, MLPWeights
+from interp.weights import HeadWeights, Linear, MLPWeights
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Attention(HeadWeights, nn.Module):
         )
         width = self.n_heads * self.d_head
         all_three = width + 2 * self.kv_heads * self.d_head
-        self.qkv = nn.Linear(config.d_model, all_three, config.has_bias("qkv"))
-        self.o = nn.Linear(width, config.d_model, config.has_bias("o"))
+        self.qkv = Linear(config.d_model, all_three, config.has_bias("qkv"))
+        self.o = Linear(width, config.d_model, config.has_bias("o"))
         self.q_norm = norm_of(config, config.qk_normalization, self.d_head)
         self.k_norm = norm_of(config, config.qk_normalization, self.d_head)
         slopes = config.alibi_slopes or tuple(alibi_slopes(self.n_heads))
@@ -128,6 +128,7 @@ class Attention(HeadWeights, nn.Module):
             yield from zip(weight, bias, strict=True)
 
     def _leave_recipes(self, call: AttentionCall, tap: Tap) -> None:
+        call = replace(call, q=tap.held(call.q), k=tap.held(call.k), v=tap.held(call.v))
         tap.later("hook_attn_scores", lambda: scores_of(call))
         tap.later("hook_pattern", lambda: pattern_of(call).to(call.v.dtype))
 
@@ -137,8 +138,8 @@ class Attention(HeadWeights, nn.Module):
             total = result.sum(2)
             return total if self.o.bias is None else total + self.o.bias
         if tap.records("hook_result"):
-            weight = self._out().detach().clone()
-            tap.later("hook_result", lambda: torch.einsum("bthe,dhe->bthd", z, weight))
+            weight, held = tap.held(self._out().clone()), tap.held(z)
+            tap.later("hook_result", lambda: torch.einsum("bthe,dhe->bthd", held, weight))
         return self.o(z.flatten(-2))
 
     def _out(self) -> Float[Tensor, "d_model head d_head"]:
@@ -155,9 +156,9 @@ class MLP(MLPWeights, nn.Module):
         super().__init__()
         self.act = ACTIVATIONS[config.activation]
         bias, gate_bias = config.has_bias("mlp"), config.has_bias("gate")
-        self.up = nn.Linear(config.d_model, d_mlp, bias)
-        self.gate = nn.Linear(config.d_model, d_mlp, gate_bias) if config.gated_mlp else None
-        self.down = nn.Linear(d_mlp, config.d_model, bias)
+        self.up = Linear(config.d_model, d_mlp, bias)
+        self.gate = Linear(config.d_model, d_mlp, gate_bias) if config.gated_mlp else None
+        self.down = Linear(d_mlp, config.d_model, bias)
 
     def forward(self, x: Float[Tensor, "batch pos d_model"], tap: Tap) -> Tensor:
         """What the MLP writes; `hook_pre` is before the activation, `hook_pre_linear` beside it."""
@@ -211,7 +212,8 @@ class Block(nn.Module):
     def _mlp_input(self, resid: Tensor, tap: Tap) -> Tensor:
         if tap.wants("hook_mlp_in"):
             return tap("hook_mlp_in", resid.clone())
-        tap.later("hook_mlp_in", lambda: resid)
+        held = tap.held(resid)
+        tap.later("hook_mlp_in", lambda: held)
         return resid
 
     def _qkv_inputs(self, resid: Tensor, tap: Tap) -> QKVInputs:
@@ -219,9 +221,10 @@ class Block(nn.Module):
         ln1, heads = tap.under("ln1"), (self.attn.n_heads, self.attn.kv_heads, self.attn.kv_heads)
         if not tap.wants("hook_attn_in", *_SPLIT):
             if tap.active:
-                tap.later("hook_attn_in", lambda: _per_head(resid, heads[0]))
+                held = tap.held(resid)
+                tap.later("hook_attn_in", lambda: _per_head(held, heads[0]))
                 for name, n in zip(_SPLIT, heads, strict=True):
-                    tap.later(name, lambda n=n: _per_head(resid, n))
+                    tap.later(name, lambda n=n: _per_head(held, n))
             return QKVInputs(merged=self.ln1(resid, ln1))
         x = tap("hook_attn_in", _per_head(resid, heads[0]))
         inputs = [tap(name, x[:, :, :n].clone()) for name, n in zip(_SPLIT, heads, strict=True)]

@@ -23,7 +23,7 @@ from interp.hooks import SILENT, Hooks, Tap
 from interp.layers import Block, Where
 from interp.metrics import mean_loss, next_token_targets, per_token_loss
 from interp.norms import norm_of
-from interp.weights import ModelWeights, initialise
+from interp.weights import Embedding, Linear, ModelWeights, initialise
 
 
 class Transformer(Hooked, ModelWeights, nn.Module):
@@ -43,13 +43,13 @@ class Transformer(Hooked, ModelWeights, nn.Module):
         super().__init__()
         self.config = config
         self.tokenizer: Any = None
-        self.embed = nn.Embedding(config.d_vocab, config.d_model)
+        self.embed = Embedding(config.d_vocab, config.d_model)
         learned = config.positional in ("learned", "shortformer")
-        self.pos_embed = nn.Embedding(config.n_ctx, config.d_model) if learned else None
+        self.pos_embed = Embedding(config.n_ctx, config.d_model) if learned else None
         blocks = nn.ModuleList(Block(config, layer) for layer in range(config.n_layers))
         self.blocks = cast("Sequence[Block]", blocks)
         self.ln_final = norm_of(config, config.normalization_at_end)
-        self.unembed = nn.Linear(config.d_model, config.vocab_out, config.has_bias("unembed"))
+        self.unembed = Linear(config.d_model, config.vocab_out, config.has_bias("unembed"))
         if config.tied_embeddings:
             self.unembed.weight = self.embed.weight
         self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()

@@ -31,7 +31,7 @@ class Norm(nn.Module):
             x = x if self.weight is None else x * self.weight
             return x if self.bias is None else x + self.bias
         if tap.active:
-            self._leave_recipes(x, tap)
+            self._leave_recipes(tap.held(x), tap)
         if self.kind.startswith("layer"):
             return F.layer_norm(x, (self.width,), self.weight, self.bias, self.eps)
         return F.rms_norm(x, (self.width,), self.weight, self.eps)

@@ -8,6 +8,20 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 
+class Linear(nn.Linear):
+    """nn.Linear that leaves its weights, and the global generator, to `initialise`."""
+
+    def reset_parameters(self) -> None:
+        """Draw nothing."""
+
+
+class Embedding(nn.Embedding):
+    """nn.Embedding that leaves its weights, and the global generator, to `initialise`."""
+
+    def reset_parameters(self) -> None:
+        """Draw nothing."""
+
+
 class HeadWeights:
     """One layer's stored matrices, per head: views to write to, without gradient."""
 
