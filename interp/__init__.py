@@ -1,9 +1,50 @@
 """Which heads of a transformer do what, and what happens without them."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from interp.checkpoint import save
 from interp.config import TransformerConfig
 from interp.model import Transformer
 
+if TYPE_CHECKING:
+    from interp import tasks
+    from interp.runs import Run, load
+    from interp.training import TrainingOptions, TrainingStopped, train
+
 __version__ = "0.1.0"
 
-__all__ = ["Transformer", "TransformerConfig", "save"]
+__all__ = [
+    "Run",
+    "TrainingOptions",
+    "TrainingStopped",
+    "Transformer",
+    "TransformerConfig",
+    "load",
+    "save",
+    "tasks",
+    "train",
+]
+
+# What is imported when it is first asked for: a name's module; None where the name is a module.
+_LATER: dict[str, str | None] = {
+    "Run": "interp.runs",
+    "TrainingOptions": "interp.training",
+    "TrainingStopped": "interp.training",
+    "load": "interp.runs",
+    "tasks": None,
+    "train": "interp.training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'interp' has no attribute {name!r}")
+    module = _LATER[name]
+    if module is None:
+        return import_module(f"interp.{name}")
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

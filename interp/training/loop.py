@@ -1,0 +1,209 @@
+"""`interp.train`: from a config and a task to a run folder."""
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp.config import TransformerConfig
+from interp.model import Transformer
+from interp.runs import Run
+from interp.tasks import Batch, Task, make
+from interp.training.data import Draw, Source, check_fit, source_of
+from interp.training.evaluation import held_out_scores
+from interp.training.folder import (
+    append_metrics,
+    claimed,
+    forget_metrics,
+    open_folder,
+    restore_state,
+    save_checkpoint,
+    save_state,
+)
+from interp.training.options import TrainingOptions
+from interp.training.progress import Progress, Report, shown
+from interp.training.stopping import StopRequest, TrainingStopped, listening_for_stop
+from interp.training.trainer import Trainer
+
+LOOK_EVERY = 10  # steps between looks at the loss, which wait for the device
+SAVE_SECONDS = 30.0  # a killed run loses no more than this
+HELD_OUT_SEED = 2**32 + 1  # of evaluation data: none of the seeds that are usually given
+
+
+def train(
+    config: TransformerConfig,
+    task: str | Task | Draw = "repeated_tokens",
+    *,
+    out: str | Path,
+    resume: bool = False,
+    device: str | torch.device = "auto",
+    progress: Progress = True,
+    compile_model: bool = False,
+    **options: Any,
+) -> Run:
+    """Train a model on a task, and write a run folder.
+
+    What is stopped by Ctrl-C or SIGTERM is saved and can go on: the weights are then, bit by bit,
+    those of a run that was not stopped, on the same machine. Evaluation changes nothing.
+
+    Args:
+        config: The model.
+        task: A name (see `interp.tasks.TASKS`), a task from `interp.tasks.make`, or a function
+            `(batch_size, generator) -> Batch`, which has no held-out split.
+        out: The run folder.
+        resume: Go on where `out` stopped, with the same settings; begin if there is nothing yet.
+        device: "auto" takes CUDA where it is, else the CPU.
+        progress: A bar on stderr; or a callable(steps done, steps).
+        compile_model: Run the model through torch.compile.
+        options: `steps`, `batch_size`, `seed`, `learning_rate` and the like, as
+            `interp.training.TrainingOptions` explains them.
+
+    Returns:
+        The run: `.model`, `.path`, `.metrics`.
+
+    Raises:
+        ValueError: An option, or a task that doesn't fit the model, or other settings than those
+            the folder was begun with.
+        FileExistsError: The folder is in use.
+        FloatingPointError: The loss diverged.
+        TrainingStopped: A signal came; the run is saved.
+    """
+    chosen, folder = TrainingOptions.of(options), Path(out)
+    task = make(task) if isinstance(task, str) else task
+    source = source_of(task)
+    check_fit(config, task, source.train(1, torch.Generator().manual_seed(chosen.seed)))
+    described = {
+        "model": config.to_dict(),
+        "task": source.described,
+        "training": chosen.to_dict(),
+    }
+    trainer = Trainer(
+        Transformer(config),
+        source.train,
+        chosen,
+        device=_device(device),
+        compile_model=compile_model,
+    )
+    with claimed(folder), listening_for_stop() as stop:
+        loop = _Loop(trainer, folder, source, stop)
+        if open_folder(folder, described, resume=resume):
+            restore_state(folder, trainer)
+        else:
+            loop.begin()
+        loop.run(progress)
+    return Run(folder, trainer.model.eval())
+
+
+class _Loop:
+    """The steps of a run, and what happens between them."""
+
+    def __init__(self, trainer: Trainer, folder: Path, source: Source, stop: StopRequest) -> None:
+        self.trainer, self.folder, self.stop = trainer, folder, stop
+        options = trainer.options
+        self.keep = set(options.checkpoint_steps())
+        self.measure = set(options.evaluation_steps())
+        self.held_out = _held_out(source, options, trainer.device)
+        self.saved_at = time.perf_counter()
+
+    def begin(self) -> None:
+        """Measure and keep the untrained model."""
+        forget_metrics(self.folder)
+        self._measure_and_save()
+
+    def run(self, progress: Progress) -> None:
+        """Make the steps that are missing."""
+        trainer, steps = self.trainer, self.trainer.options.steps
+        trainer.model.train()
+        with shown(progress, self.folder.name, steps=steps) as report:
+            while trainer.step < steps:
+                begun = time.perf_counter()
+                trainer.advance()
+                loss = trainer.window.losses[-1]
+                trainer.seconds += time.perf_counter() - begun
+                self._measure_and_save()
+                if trainer.step % LOOK_EVERY == 0 or trainer.step == steps:
+                    self._show(report, loss)
+                self._stop_if_asked()
+
+    def _show(self, report: Report, loss: Tensor) -> None:
+        """Show where it is; if that raises, training ends, and is saved."""
+        self._refuse_divergence()
+        shown_well = False
+        try:
+            report(self.trainer.step, self.trainer.tokens, float(loss))
+            shown_well = True
+        finally:
+            if not shown_well:
+                self._save()
+
+    def _measure_and_save(self) -> None:
+        """Do both, where this step is one for it."""
+        step = self.trainer.step
+        if step in self.measure:
+            self._refuse_divergence()
+            append_metrics(self.folder, self._measured())
+            self.trainer.window.clear()
+        if step in self.keep:
+            save_checkpoint(self.folder, self.trainer)
+        late = time.perf_counter() - self.saved_at > SAVE_SECONDS
+        if late or step in (0, self.trainer.options.steps):
+            self._save()
+
+    def _save(self) -> None:
+        self._refuse_divergence()
+        save_state(self.folder, self.trainer)
+        self.saved_at = time.perf_counter()
+
+    def _refuse_divergence(self) -> None:
+        """Raise if a loss since the last evaluation is no number: such weights are not kept."""
+        losses = self.trainer.window.losses
+        if not losses or math.isfinite(float(losses[-1])):  # what is no number stays none
+            return
+        finite = [math.isfinite(float(loss)) for loss in losses]
+        raise FloatingPointError(
+            f"the loss is {float(losses[-1])} from step "
+            f"{self.trainer.step - len(losses) + 1 + finite.index(False)} on: training diverged; "
+            f"try a learning rate below {self.trainer.options.learning_rate:g}, or a longer warm-up"
+        )
+
+    def _measured(self) -> dict[str, Any]:
+        trainer = self.trainer
+        train_loss, train_accuracy = trainer.window.means()
+        line = {
+            "step": trainer.step,
+            "tokens": trainer.tokens,
+            "seconds": round(trainer.seconds, 3),
+            "learning_rate": trainer.options.learning_rate_at(trainer.step),
+            "train_loss": train_loss,
+            "train_accuracy": train_accuracy,
+            "held_out_loss": None,
+            "held_out_accuracy": None,
+        }
+        return line | held_out_scores(trainer.model, self.held_out) if self.held_out else line
+
+    def _stop_if_asked(self) -> None:
+        trainer = self.trainer
+        if self.stop.signal is None or trainer.step >= trainer.options.steps:
+            return
+        self._save()
+        raise TrainingStopped(
+            f"stopped at step {trainer.step} of {trainer.options.steps}; {self.folder} is saved, "
+            "and goes on with resume=True (--resume)",
+            self.stop.signal,
+        )
+
+
+def _held_out(source: Source, options: TrainingOptions, device: torch.device) -> Batch | None:
+    if source.held_out is None:
+        return None
+    generator = torch.Generator().manual_seed(HELD_OUT_SEED)
+    return source.held_out(options.evaluation_size, generator).to(device)
+
+
+def _device(device: str | torch.device) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(device)

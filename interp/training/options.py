@@ -1,0 +1,118 @@
+"""How to train: the numbers that decide what comes out, saved with the run."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from difflib import get_close_matches
+from typing import Any, Literal, get_args
+
+Schedule = Literal["cosine", "constant"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """What decides a run's weights, beside the model and the task.
+
+    Attributes:
+        steps: Updates of the weights.
+        batch_size: Sequences an update.
+        seed: Of the data and its order, and of dropout. The weights' is the config's `init_seed`.
+        learning_rate: AdamW's, at its highest.
+        betas: AdamW's decay rates of its averages.
+        weight_decay: AdamW's, on matrices and embeddings; gains and biases are not decayed.
+        warmup_steps: The learning rate rises over these from 0, in proportion.
+        schedule: After that it falls along half a cosine, or stays.
+        final_share: Where the cosine ends, as a share of `learning_rate`.
+        clip_norm: The gradient is scaled down to this norm where it is longer. None: never.
+        evaluate_every: Measure every so many steps, and at each checkpoint.
+        evaluation_size: Held-out sequences that are measured.
+        checkpoints_per_octave: How many weights are kept between a step and the double of it.
+            0 keeps the last ones only.
+
+    Raises:
+        ValueError: A number that can't be, named.
+    """
+
+    steps: int = 1000
+    batch_size: int = 64
+    seed: int = 0
+    learning_rate: float = 3e-3
+    betas: tuple[float, float] = (0.9, 0.98)
+    weight_decay: float = 0.01
+    warmup_steps: int = 50
+    schedule: Schedule = "cosine"
+    final_share: float = 0.1
+    clip_norm: float | None = 1.0
+    evaluate_every: int = 100
+    evaluation_size: int = 128
+    checkpoints_per_octave: int = 8
+
+    def __post_init__(self) -> None:
+        least = {"steps": 1, "batch_size": 1, "evaluate_every": 1, "evaluation_size": 1}
+        for name in (*least, "seed", "warmup_steps", "checkpoints_per_octave"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least.get(name, 0):
+                raise ValueError(
+                    f"{name} must be an integer of at least {least.get(name, 0)}, got {value!r}"
+                )
+        _check_number("learning_rate", self.learning_rate, above=0)
+        if self.clip_norm is not None:
+            _check_number("clip_norm", self.clip_norm, above=0)
+        if self.weight_decay < 0 or not 0 <= self.final_share <= 1:
+            raise ValueError(
+                f"weight_decay must not be negative, and final_share lie in [0, 1]; "
+                f"got {self.weight_decay!r} and {self.final_share!r}"
+            )
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas must be two numbers in [0, 1), got {self.betas!r}")
+        if self.schedule not in get_args(Schedule):
+            raise ValueError(f"schedule must be 'cosine' or 'constant', got {self.schedule!r}")
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "TrainingOptions":
+        """Build from names and values, lists standing for tuples.
+
+        Raises:
+            ValueError: A name is no option, or a value can't be.
+        """
+        known = [f.name for f in fields(cls)]
+        for name in values:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
+                raise ValueError(f"training has no option {name!r}{hint}")
+        plain: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in values.items()
+        }
+        return cls(**plain)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+    def learning_rate_at(self, step: int) -> float:
+        """The learning rate of the update that leads from `step` to the next."""
+        rise = min(1.0, (step + 1) / self.warmup_steps) if self.warmup_steps else 1.0
+        if self.schedule == "constant":
+            return self.learning_rate * rise
+        span = max(1, self.steps - self.warmup_steps)
+        done = min(1.0, max(0.0, (step - self.warmup_steps) / span))
+        fall = self.final_share + (1 - self.final_share) * (1 + math.cos(math.pi * done)) / 2
+        return self.learning_rate * min(rise, fall)
+
+    def checkpoint_steps(self) -> list[int]:
+        """Steps whose weights are kept: the first, the last, and log-spaced ones between."""
+        kept = {0, self.steps} if self.checkpoints_per_octave else {self.steps}
+        for k in range(self.checkpoints_per_octave * self.steps.bit_length()):
+            kept.add(round(2 ** (k / self.checkpoints_per_octave)))
+        return sorted(step for step in kept if step <= self.steps)
+
+    def evaluation_steps(self) -> list[int]:
+        """Steps at which the model is measured."""
+        regular = range(0, self.steps + 1, self.evaluate_every)
+        return sorted({*self.checkpoint_steps(), *regular, self.steps})
+
+
+def _check_number(name: str, value: float, *, above: float) -> None:
+    if not (above < value < math.inf):
+        raise ValueError(f"{name} must be above {above}, got {value!r}")
