@@ -8,14 +8,24 @@ from interp.probes.detectors import (
 )
 from interp.probes.entropies import entropy
 from interp.probes.heads import HeadStatistics, HeadStatisticsStream, head_statistics
+from interp.probes.induction import (
+    InductionEvidence,
+    InductionHeads,
+    find_induction_heads,
+    induction_scores,
+)
 
 __all__ = [
     "HeadStatistics",
     "HeadStatisticsStream",
+    "InductionEvidence",
+    "InductionHeads",
     "duplicate_token_score",
     "entropy",
+    "find_induction_heads",
     "head_statistics",
     "induction_score",
+    "induction_scores",
     "previous_token_score",
     "sink_score",
 ]

@@ -11,6 +11,7 @@ from torch import Tensor
 from interp.attention import AttentionCall, AttentionView
 from interp.attention.call import per_query_head, without_junk
 from interp.attention.kernels import pattern_of
+from interp.attention.tiles import MEMORY
 from interp.hooks import HookPoint, Hooks, Tap
 
 Progress = Callable[[int, int], None]
@@ -31,6 +32,16 @@ class Config(Protocol):
         ...
 
     @property
+    def d_vocab(self) -> int:
+        """Number of tokens."""
+        ...
+
+    @property
+    def n_ctx(self) -> int:
+        """Longest sequence."""
+        ...
+
+    @property
     def bos_token(self) -> int | None:
         """The token that starts sequences, or None."""
         ...
@@ -47,6 +58,16 @@ class Model(Protocol):
     @property
     def blocks(self) -> Sequence[Any]:
         """Its layers; `blocks[l].attn.W_O` is [H E D]."""
+        ...
+
+    @property
+    def ln_final(self) -> Any:
+        """The norm before the unembedding: `kind` ("layer_norm", …), `weight` [D] or None."""
+        ...
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
+        """The unembedding."""
         ...
 
     def __call__(self, tokens: Any, **call: Any) -> Any:
@@ -99,6 +120,24 @@ def mixed(layer: Layer) -> Float[Tensor, "batch head q d_value"]:
     assert layer.pattern is not None
     v = per_query_head(layer.call.v, layer.call.q.shape[1])
     return layer.pattern.to(v.dtype) @ v
+
+
+def mixed_and_weights(
+    layer: Layer, keys: Sequence[Int[Tensor, "b q"]], *, memory: int = MEMORY
+) -> tuple[Tensor, list[Float[Tensor, "batch head q"]]]:
+    """A layer's z, and the weight of one key a query (−1: none, NaN) for each of `keys`."""
+    if layer.pattern is None:
+        view = layer.view(memory)
+        run = view.moments(view.call.v)
+        view.keep(run.log_sum_exp)
+        return run.mixed[0], [view.weight_at(key) for key in keys]
+    pattern = layer.pattern
+    index = [key.clamp(min=0)[:, None, :, None].expand(*pattern.shape[:3], 1) for key in keys]
+    weights = [pattern.gather(3, at)[..., 0] for at in index]
+    missing = [(key < 0)[:, None] for key in keys]
+    return mixed(layer), [
+        w.masked_fill(gone, float("nan")) for w, gone in zip(weights, missing, strict=True)
+    ]
 
 
 @torch.no_grad()
