@@ -14,7 +14,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from interp.attention.by_features import (
+    check_plain,
+    featured,
+    has_signed_weights,
+    in_slot_order,
+    log_similarity,
+    signed_weights,
+)
 from interp.attention.call import TILE, AttentionCall, per_query_head, without_junk
+from interp.attention.features import Featured
 from interp.attention.masks import Causal, Full, Visible
 from interp.attention.routes import can_skip, skipping
 from interp.hooks import SILENT, Tap
@@ -39,7 +48,13 @@ def materialised(call: AttentionCall, tap: Tap = SILENT) -> Tensor:
 
 
 def scores_of(call: AttentionCall, rows: slice = slice(None)) -> Float[Tensor, "batch head rows k"]:
-    """Scores before softmax, −inf where masked, float32 or better."""
+    """Scores before softmax, −inf where masked, float32 or better.
+
+    Of attention by features, the log of φ(q)·φ(k): its softmax is the pattern that they imply.
+    """
+    if isinstance(call.visible.rule, Featured):
+        check_plain(call)
+        return log_similarity(call, rows)
     q, k = call.q[:, :, rows], per_query_head(call.k, call.q.shape[1])
     wide = torch.promote_types(q.dtype, torch.float32)
     scores = (q.to(wide) @ k.to(wide).mT) * call.scale
@@ -54,6 +69,8 @@ def pattern_of(
     call: AttentionCall, rows: slice = slice(None), *, tap: Tap = SILENT
 ) -> Float[Tensor, "batch head rows k"]:
     """Softmax of the scores; a row that sees nothing is all zeros."""
+    if has_signed_weights(call) and not tap.wants("hook_attn_scores"):
+        return tap("hook_pattern", signed_weights(call, rows))
     return softmax(tap("hook_attn_scores", scores_of(call, rows)), tap)
 
 
@@ -68,6 +85,10 @@ def softmax(
 
 def fused(call: AttentionCall) -> Float[Tensor, "batch head q d_value"]:
     """The same numbers without scores or pattern in memory."""
+    rule = call.visible.rule
+    if isinstance(rule, Featured):
+        check_plain(call)
+        return featured(call, rule) if in_slot_order(call) else _in_row_tiles(call)
     if can_skip(call):
         return skipping(call)
     if call.soft_cap is not None:

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.attention.call import AttentionCall, per_query_head
+from interp.attention.features import Featured
 from interp.attention.masks import Causal, Full
 from interp.attention.tiles import of_heads, tiles
 
@@ -40,6 +41,8 @@ def serves(call: AttentionCall) -> bool:
     The flash kernels of CUDA want half precision, which rounds p·K: only its memory-efficient
     kernel is used there, and only where it needs no mask spelled out.
     """
+    if isinstance(call.visible.rule, Featured):
+        return False
     if call.soft_cap is not None or min(call.q.shape) == 0 or call.visible.n_k == 0:
         return False
     if call.q.device.type == "cpu":

@@ -8,7 +8,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.attention.bigbird import BigBird
+from interp.attention.linear import Linear
 from interp.attention.longformer import Longformer
+from interp.attention.performer import Performer
 from interp.attention.streaming import Streaming
 from interp.attention.window import Window
 
@@ -159,5 +161,7 @@ MASKS: dict[str, type] = {
     "streaming": Streaming,
     "longformer": Longformer,
     "bigbird": BigBird,
+    "linear": Linear,
+    "performer": Performer,
 }
 """The rules by the name that `TransformerConfig.attention` takes; fields are their options."""

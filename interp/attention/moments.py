@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from interp.attention import lse
 from interp.attention.call import AttentionCall, per_query_head
+from interp.attention.features import Featured
 from interp.attention.gradients import Known, Towards, pull_back
 from interp.attention.kernels import scores_of
 from interp.attention.tiles import MEMORY, cropped, log_sum_exp_of, tiles, weights_of, widened
@@ -67,6 +68,8 @@ def moments(
     values = [v.to(call.q.dtype) for v in values]
     fused = chosen_route(call, entropy=entropy, route=route) == "fused"
     how = _How(call, entropy, memory, fused)
+    if isinstance(call.visible.rule, Featured):
+        return _tiled(call, values, how)  # the backward pass below is a softmax's
     found = _Moments.apply(how, call.q, call.k, *values)
     return Moments(found[0], found[1] if entropy else None, tuple(found[2:]))
 

@@ -1,11 +1,14 @@
 """Single weights of a pattern: one key for each query, by its slot or by its position."""
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.attention.call import AttentionCall, per_query_head
-from interp.attention.masks import Visible
+from interp.attention.features import Featured
+from interp.attention.masks import Full, Visible
 
 
 def key_at_position(visible: Visible, positions: Int[Tensor, "b q"]) -> Int[Tensor, "batch q"]:
@@ -96,6 +99,8 @@ def _per_row(x: Tensor, at: Int[Tensor, "b h q"]) -> Tensor:
 
 def pair_scores(call: AttentionCall, at: Int[Tensor, "b h q"]) -> Float[Tensor, "batch head q"]:
     """The score of each query with the key that is named for it, whether it may see it or not."""
+    if isinstance(call.visible.rule, Featured):
+        return _log_of_features(call, call.visible.rule, at)
     k = _keys_at(call, at)
     q = call.q.unflatten(1, (k.shape[1], -1))
     scores = (q * k[:, :, None]).sum(-1).flatten(1, 2) * call.scale
@@ -114,6 +119,15 @@ def _keys_at(call: AttentionCall, at: Int[Tensor, "b h q"]) -> Float[Tensor, "ba
         return k.transpose(1, 2)[example, at[:, 0]].transpose(1, 2)
     k = per_query_head(k, heads)
     return k.gather(2, at.expand(k.shape[0], -1, -1)[..., None].expand(-1, -1, -1, k.shape[3]))
+
+
+def _log_of_features(
+    call: AttentionCall, rule: Featured, at: Int[Tensor, "b h q"]
+) -> Float[Tensor, "batch head q"]:
+    q, k = rule.of_queries(call.q, call.scale), rule.of_keys(call.k, call.scale)
+    visible = replace(call.visible, rule=Full())
+    products = pair_scores(replace(call, q=q, k=k, scale=1.0, visible=visible), at)
+    return products.clamp(min=torch.finfo(products.dtype).tiny).log()
 
 
 def _pair_bias(call: AttentionCall, at: Int[Tensor, "b h q"]) -> Float[Tensor, "b h q"]:

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.attention.call import AttentionCall, without_junk
+from interp.attention.features import Featured
 from interp.attention.functional import call_of
 from interp.attention.kernels import pattern_of, scores_of
 from interp.attention.moments import Moments, Route, moments
@@ -248,7 +249,16 @@ class AttentionView:
 
 
 def powered(call: AttentionCall, order: float) -> AttentionCall:
-    """The call with all its scores multiplied by `order`."""
+    """The call with all its scores multiplied by `order`.
+
+    Raises:
+        ValueError: Its weights are not a softmax.
+    """
+    if isinstance(call.visible.rule, Featured):
+        raise ValueError(
+            f"{type(call.visible.rule).__name__} attention has Rényi entropies of order 0, 1 and ∞ "
+            "only; for another order use view.pattern()"
+        )
     bias = call.bias
     return replace(
         call,

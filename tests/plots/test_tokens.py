@@ -105,7 +105,9 @@ def test_token_html_is_legible(kind, theme):
     text = plots.token_html(["a"] * 21, values, kind=kind, theme=theme)
     pairs = re.findall(r"background:(#\w{6});color:(#\w{6})", text)
     assert len(pairs) == 21
-    assert min(scales.contrast(*pair) for pair in pairs) > 4.3  # the best that two inks off pure black and white can do on mid-grey
+    assert (
+        min(scales.contrast(*pair) for pair in pairs) > 4.3
+    )  # the best that two inks off pure black and white can do on mid-grey
 
 
 def test_a_token_that_was_not_predicted_has_no_colour():
