@@ -9,6 +9,7 @@ from interp.model import Transformer
 
 if TYPE_CHECKING:
     from interp import tasks
+    from interp.interop import load_transformer_lens, save_transformer_lens
     from interp.runs import Run, load
     from interp.training import TrainingOptions, TrainingStopped, train
 
@@ -21,7 +22,9 @@ __all__ = [
     "Transformer",
     "TransformerConfig",
     "load",
+    "load_transformer_lens",
     "save",
+    "save_transformer_lens",
     "tasks",
     "train",
 ]
@@ -32,6 +35,8 @@ _LATER: dict[str, str | None] = {
     "TrainingOptions": "interp.training",
     "TrainingStopped": "interp.training",
     "load": "interp.runs",
+    "load_transformer_lens": "interp.interop",
+    "save_transformer_lens": "interp.interop",
     "tasks": None,
     "train": "interp.training",
 }

@@ -54,7 +54,26 @@ class Transformer(Hooked, ModelWeights, nn.Module):
             self.unembed.weight = self.embed.weight
         self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
         self.register_buffer("position_table", _position_table(config), persistent=False)
-        initialise(self, config.init_scale * config.d_model**-0.5, config.init_seed)
+        if self.embed.weight.device.type != "meta":
+            initialise(self, config.init_scale * config.d_model**-0.5, config.init_seed)
+
+    @classmethod
+    def unfilled(
+        cls,
+        config: TransformerConfig,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> "Transformer":
+        """A model whose weights hold anything: for loaders, which write every one of them."""
+        with torch.device("meta"):
+            model = cls(config)
+        model = model.to(dtype).to_empty(device=device)
+        if config.tied_embeddings:
+            model.unembed.weight = model.embed.weight
+        table = _position_table(config)
+        model.position_table = None if table is None else table.to(device)
+        return model
 
     @property
     def cfg(self) -> TransformerConfig:
@@ -171,10 +190,8 @@ class Transformer(Hooked, ModelWeights, nn.Module):
     def _unembedded(self, resid: Tensor, tap: Tap) -> Tensor:
         x = self.ln_final(resid, tap.under("ln_final"))
         unembed, cap = tap.under("unembed"), self.config.logit_soft_cap
-        logits = self.unembed(unembed("hook_in", x))
-        if cap is not None:
-            logits = cap * torch.tanh(logits / cap)
-        return unembed("hook_out", logits)
+        logits = unembed("hook_out", self.unembed(unembed("hook_in", x)))
+        return logits if cap is None else cap * torch.tanh(logits / cap)
 
     # --- loss, tokens ---------------------------------------------------------------------
 

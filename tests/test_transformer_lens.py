@@ -1,0 +1,289 @@
+"""HookedTransformer checkpoints: reproduced to 1e-4, or refused by naming the field."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import interp
+from interp import Transformer, TransformerConfig, load_transformer_lens, save_transformer_lens
+from interp.interop.transformer_lens_config import config_from_legacy
+from interp.interop.transformer_lens_save import legacy_config, legacy_state
+from tests.scrambled import scrambled
+
+FIXTURES = (
+    "attention_only gated_mlp grouped_query layer_norm_pre local_attention no_norm rms_norm "
+    "rotary shortformer soft_cap standard"
+)
+PLAIN = {"n_layers": 1, "d_model": 8, "d_head": 4, "n_ctx": 6, "d_vocab": 5, "act_fn": "gelu"}
+
+
+@pytest.mark.parametrize("name", FIXTURES.split())
+def test_legacy_checkpoint_computes_what_it_computed(shared, name):
+    folder = shared / "fixtures" / "tl_legacy" / name
+    reference = np.load(folder / "ref.npz")
+    model = load_transformer_lens(folder / "model.pt")
+    logits = model(torch.from_numpy(reference["tokens"]))
+    # Two float32 implementations of one function: 2e-6 measured.
+    torch.testing.assert_close(logits, torch.from_numpy(reference["logits"]), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", FIXTURES.split())
+def test_written_checkpoint_has_the_keys_shapes_and_values_of_the_original(shared, name):
+    folder = shared / "fixtures" / "tl_legacy" / name
+    original = torch.load(folder / "model.pt", weights_only=True)
+    written = legacy_state(load_transformer_lens(folder / "model.pt"))
+    assert {k: (x.shape, x.dtype) for k, x in written.items()} == {
+        k: (x.shape, x.dtype) for k, x in original.items()
+    }
+    # b_in of a gated MLP has moved into b_out; the tables of rotations were made in float32.
+    moved = ("mlp.b_in", "mlp.b_out") if name == "gated_mlp" else ()
+    for key, x in original.items():
+        if not key.endswith(moved or ("nothing",)):
+            torch.testing.assert_close(written[key], x, atol=1e-5, rtol=0)
+
+
+def test_gbmi_checkpoint_without_buffers(shared):
+    folder = shared / "fixtures" / "gbmi_indhead"
+    reference = np.load(folder / "ref.npz")
+    model = load_transformer_lens(folder / "tl_format.safetensors")
+    tokens = torch.from_numpy(reference["tokens"])
+    logits, cache = model.run_with_cache(tokens)
+    wanted = torch.from_numpy(reference["logits_f64"]).float()
+    torch.testing.assert_close(logits, wanted, atol=1e-4, rtol=0)
+    for layer in range(2):
+        pattern = torch.from_numpy(reference[f"pattern_L{layer}"])
+        torch.testing.assert_close(cache["pattern", layer], pattern, atol=1e-5, rtol=0)
+
+
+configs = st.fixed_dictionaries(
+    {
+        "n_kv_heads": st.sampled_from([None, 1, 2]),
+        "d_mlp": st.sampled_from([None, 12]),
+        "activation": st.sampled_from(["gelu", "gelu_tanh", "relu", "silu", "solu"]),
+        "positional": st.sampled_from(
+            ["learned", "sinusoidal", "rotary", "alibi", "shortformer", "none"]
+        ),
+        "normalization": st.sampled_from(
+            ["layer_norm", "layer_norm_pre", "rms_norm", "rms_norm_pre", "none"]
+        ),
+        "attention": st.sampled_from(["causal", ("causal", "window"), ("window", "window")]),
+        "attention_scale": st.sampled_from([None, 1.0, (0.5, 0.25)]),
+        "score_soft_cap": st.sampled_from([None, 3.0]),
+        "logit_soft_cap": st.sampled_from([None, 5.0]),
+        "qk_normalization": st.sampled_from(["none", "rms_norm"]),
+        "bias": st.sampled_from([True, False, ("qkv", "norm")]),
+        "tied_embeddings": st.booleans(),
+        "parallel": st.booleans(),
+        "rotary_interleaved": st.booleans(),
+        "gated_mlp": st.booleans(),
+    }
+)
+
+
+def sound(fields):
+    """A config out of drawn fields, those that belong to an absent part left out."""
+    fields = dict(fields)
+    if fields["positional"] != "rotary":
+        del fields["rotary_interleaved"]
+    if fields["d_mlp"] is None:
+        del fields["parallel"], fields["gated_mlp"]
+    kinds = fields["attention"]
+    if isinstance(kinds, tuple):
+        fields["attention_options"] = tuple({"window": 3} if k == "window" else {} for k in kinds)
+    return TransformerConfig(n_layers=2, n_heads=4, d_model=16, d_vocab=9, n_ctx=8, **fields)
+
+
+@given(configs)
+@settings(max_examples=40, deadline=None)
+def test_round_trip_computes_the_same(fields):
+    model = scrambled(sound(fields))
+    if model.config.gated_mlp:
+        for block in model.blocks:
+            block.mlp.b_in.zero_()  # what a HookedTransformer has no place for
+    again = load_transformer_lens(legacy_state(model), legacy_config(model.config))
+    tokens = torch.tensor([[1, 2, 3, 1, 2, 3, 8]])
+    torch.testing.assert_close(again(tokens), model(tokens), atol=1e-5, rtol=1e-5)
+
+
+def test_files_round_trip_with_the_config_beside_them(tmp_path):
+    model = scrambled(TransformerConfig(n_layers=2, n_heads=2, d_model=8, d_vocab=5, n_ctx=6))
+    path = save_transformer_lens(model, tmp_path / "old.pt", full_masks=True)
+    assert torch.load(path, weights_only=True)["blocks.0.attn.mask"].shape == (6, 6)
+    tokens = torch.tensor([[1, 2, 3]])
+    torch.testing.assert_close(load_transformer_lens(path)(tokens), model(tokens))
+
+
+FIELDS_WE_LACK = {
+    "post_embedding_ln": True,
+    "num_experts": 4,
+    "use_yarn_rope": True,
+    "clip_qkv": 8.0,
+    "use_attention_sinks": True,
+    "act_fn": "solu_ln",
+    "positional_embedding_type": "relative_positional_bias",
+    "normalization_type": "BN",
+    "rotary_base_local": 10_000,
+    "original_architecture": "Olmo2ForCausalLM",
+    "use_normalization_before_and_after": True,
+    "gated_mpl": True,
+}
+
+
+@pytest.mark.parametrize("field", FIELDS_WE_LACK)
+def test_a_field_that_we_lack_is_refused_by_name(field):
+    with pytest.raises(ValueError, match=field):
+        config_from_legacy(PLAIN | {field: FIELDS_WE_LACK[field]})
+
+
+def test_runtime_switches_change_nothing():
+    switches = {"use_attn_result": True, "seed": 3, "device": "cuda", "n_params": 7}
+    assert config_from_legacy(PLAIN | switches) == config_from_legacy(PLAIN)
+
+
+CANNOT_WRITE = {
+    "positional": {"positional": "alibi", "attention": "full"},
+    "alibi_slopes": {"positional": "alibi", "n_heads": 3, "d_head": 4},
+    "attention_scale": {"attention_scale": (1.0, 3.0)},
+    "final_normalization": {"final_normalization": "none"},
+    "activation": {"activation": "tanh", "d_mlp": 4},
+    "post_normalization": {"post_normalization": "layer_norm"},
+}
+
+
+@pytest.mark.parametrize("field", CANNOT_WRITE)
+def test_what_a_hooked_transformer_cannot_do_is_not_written(field):
+    sizes = {"n_layers": 2, "n_heads": 2, "d_model": 8, "d_vocab": 5, "n_ctx": 6}
+    with pytest.raises(ValueError, match=field):
+        legacy_config(TransformerConfig(**sizes | CANNOT_WRITE[field]))
+
+
+def test_biases_inside_a_gated_product_are_not_written():
+    sizes = {"n_layers": 1, "n_heads": 2, "d_model": 8, "d_vocab": 5, "n_ctx": 6, "d_mlp": 4}
+    model = scrambled(TransformerConfig(**sizes, gated_mlp=True))
+    with pytest.raises(ValueError, match=r"blocks\.0\.mlp\.b_in"):
+        legacy_state(model)
+
+
+# --- files that are not what they should be ---------------------------------------------------
+
+
+def saved(folder, **changes):
+    model = scrambled(TransformerConfig(n_layers=1, n_heads=2, d_model=8, d_vocab=5, n_ctx=6))
+    path = save_transformer_lens(model, folder / "model.pt")
+    state = torch.load(path, weights_only=True)
+    for name, x in changes.items():
+        name = name.replace("__", ".")
+        state = {k: v for k, v in state.items() if k != name} | ({} if x is None else {name: x})
+    torch.save(state, path)
+    return path
+
+
+def one_line(error):
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_wrong_tensors_are_named(tmp_path):
+    cases = {
+        "embed.W_E is": {"embed__W_E": torch.zeros(4, 8)},
+        "wanted a tensor 'unembed.b_U'": {"unembed__b_U": None},
+        "no place for blocks.1": {"blocks__1__attn__W_Q": torch.zeros(2, 8, 4)},
+        "NaN": {"blocks__0__attn__b_O": torch.full((8,), float("nan"))},
+    }
+    for message, change in cases.items():
+        with pytest.raises(ValueError, match=message) as error:
+            load_transformer_lens(saved(tmp_path, **change))
+        one_line(error)
+
+
+def test_missing_biases_become_zeros_only_on_request(tmp_path):
+    path = saved(tmp_path, blocks__0__attn__b_Q=None)
+    with pytest.raises(ValueError, match="b_Q"):
+        load_transformer_lens(path)
+    model = load_transformer_lens(path, missing_biases="zero")
+    assert not model.blocks[0].attn.b_Q.any()
+    assert model.blocks[0].attn.b_K.any()
+
+
+def test_truncated_file(tmp_path):
+    path = saved(tmp_path)
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(ValueError, match="not a whole file") as error:
+        load_transformer_lens(path)
+    one_line(error)
+
+
+class Harmful:
+    """A pickle that would leave a file behind."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+def test_a_pickle_with_code_is_not_run(tmp_path):
+    bad, trace = tmp_path / "bad.pt", tmp_path / "trace"
+    torch.save({"embed.W_E": torch.zeros(5, 8), "x": Harmful(trace)}, bad)
+    for whole_module, message in ((False, "nothing else is unpickled"), (True, "pickled module")):
+        with pytest.raises(ValueError, match=message) as error:
+            load_transformer_lens(bad, PLAIN, whole_module=whole_module)
+        one_line(error)
+    assert not trace.exists()
+
+
+def test_a_whole_module_gives_its_tensors_and_runs_nothing(tmp_path):
+    model = scrambled(TransformerConfig(n_layers=1, n_heads=2, d_model=8, d_vocab=5, n_ctx=6))
+    state, config = legacy_state(model), legacy_config(model.config)
+    module = torch.nn.Module()
+    module.cfg = Config(config | {"dtype": torch.float32})
+    module.harm = Harmful(tmp_path / "trace")
+    for name, x in state.items():
+        *parts, last = name.split(".")
+        inner = module
+        for part in parts:
+            if part not in inner._modules:
+                inner.add_module(part, torch.nn.Module())
+            inner = inner._modules[part]
+        inner.register_buffer(last, x) if "attn" in parts else inner.register_parameter(
+            last, torch.nn.Parameter(x)
+        )
+    torch.save(module, tmp_path / "whole.pth")
+    (tmp_path / "trace").unlink(missing_ok=True)
+    again = load_transformer_lens(tmp_path / "whole.pth", whole_module=True)
+    tokens = torch.tensor([[1, 2, 3]])
+    torch.testing.assert_close(again(tokens), model(tokens))
+    assert not (tmp_path / "trace").exists()
+
+
+class Config:
+    """Stands for a HookedTransformerConfig: an object with attributes."""
+
+    def __init__(self, values):
+        self.__dict__.update(values)
+
+
+def test_config_that_is_no_json(tmp_path):
+    path = saved(tmp_path)
+    path.with_suffix(".json").write_text("{")
+    with pytest.raises(ValueError, match="not JSON"):
+        load_transformer_lens(path)
+    path.with_suffix(".json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"config\.json"):
+        load_transformer_lens(path)
+    with pytest.raises(ValueError, match="needs its config"):
+        load_transformer_lens(torch.load(path, weights_only=True))
+
+
+def test_exports_are_public():
+    assert interp.load_transformer_lens is load_transformer_lens
+    assert isinstance(json.dumps(legacy_config(Transformer(sound_plain()).config)), str)
+
+
+def sound_plain():
+    return TransformerConfig(n_layers=1, n_heads=2, d_model=8, d_vocab=5, n_ctx=6)
