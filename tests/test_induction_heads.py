@@ -33,7 +33,7 @@ def test_the_induction_head_is_found_and_nothing_else(bos):
     # are exp(s − L) where s = 300 has float32's spacing of 3e-5.
     assert evidence.score[1, 0].min() > (1 - 1e-4 if bos else 0.8)
     assert (evidence.control[1, 0] == 0).all()
-    assert evidence.copying[1, 0] == 1
+    assert evidence.copying[1, 0] > (1 - 1e-6 if bos else 0.8)
 
 
 def test_a_positional_look_back_head_is_never_called_induction():
