@@ -5,6 +5,9 @@ from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 from interp.activations import ACTIVATIONS
+from interp.attention.features import Featured
+from interp.attention.linear import Linear
+from interp.attention.masks import Rule
 
 Positional = Literal["learned", "sinusoidal", "rotary", "alibi", "shortformer", "none"]
 Normalization = Literal["layer_norm", "layer_norm_pre", "rms_norm", "rms_norm_pre", "none"]
@@ -123,6 +126,20 @@ def _check_scaling(scaling: Mapping[str, Any]) -> None:
         raise ValueError(
             f"rotary_scaling: low_freq_factor must be below high_freq_factor, got {options}"
         )
+
+
+def check_rule(config: Any, rule: Rule) -> None:
+    """Refuse what belongs to a softmax, where a layer has none."""
+    if not isinstance(rule, Featured):
+        return
+    kind = type(rule).__name__.lower()
+    if config.positional == "alibi" or config.score_soft_cap is not None:
+        raise ValueError(
+            f"{kind!r} attention has no scores before a softmax: it takes neither "
+            "positional='alibi' nor score_soft_cap"
+        )
+    if isinstance(rule, Linear) and config.attention_scale is not None:
+        raise ValueError("'linear' attention does not scale q·k: leave attention_scale out")
 
 
 def check_biases(config: Any) -> None:

@@ -1,7 +1,7 @@
 """What a model computes: the one description that is saved beside its weights."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
 from interp.attention import MASKS, Rule
@@ -13,6 +13,7 @@ from interp.checks import (
     check_choices,
     check_combinations,
     check_positions,
+    check_rule,
     check_sizes,
     no_such,
 )
@@ -112,7 +113,7 @@ class TransformerConfig:
         check_positions(self)
         check_biases(self)
         for layer in range(self.n_layers):
-            self.rule(layer)
+            check_rule(self, self.rule(layer))
 
     @property
     def head_width(self) -> int:
@@ -159,7 +160,8 @@ class TransformerConfig:
         """A layer's kind of attention, and its options."""
         kind = self.attention if isinstance(self.attention, str) else self.attention[layer]
         options = self.attention_options
-        return kind, dict(options[layer] if isinstance(options, tuple) else options)
+        options = options[layer] if isinstance(options, tuple) else options
+        return kind, {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
 
     def rule(self, layer: int) -> Rule:
         """What a token of this layer may see.
@@ -170,18 +172,17 @@ class TransformerConfig:
         kind, options = self.attention_of(layer)
         if kind not in MASKS:
             raise ValueError(no_such("attention", kind, MASKS))
-        known = [f.name for f in fields(MASKS[kind])]
+        known = {f.name: f.default is MISSING for f in fields(MASKS[kind])}
         for name in options:
             if name not in known:
                 takes = ", ".join(known) or "no options"
                 raise ValueError(f"attention_options: {kind!r} takes {takes}, got {name!r}")
-        missing = [name for name in known if name not in options]
-        try:
-            return MASKS[kind](**options)
-        except TypeError as error:
+        missing = [name for name, needed in known.items() if needed and name not in options]
+        if missing:
             raise ValueError(
                 f"attention_options: {kind!r} needs {', '.join(missing)}, got {options}"
-            ) from error
+            )
+        return MASKS[kind](**options)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

@@ -118,12 +118,17 @@ def test_count_leaves_pads_out(rule):
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("window", {"window": 0}, "at least 1"),
+        ("window", {"window": 0}, "the token itself"),
         ("streaming", {"window": 4, "sinks": -1}, "sinks"),
         ("longformer", {"window": 4, "causal": False}, "odd"),
         ("longformer", {"window": 4, "global_tokens": (3, 1)}, "rising"),
         ("bigbird", {"window": 100, "block": 64}, "multiple of block"),
-        ("bigbird", {"window": 64, "random_blocks": -1}, "negative"),
+        ("bigbird", {"window": 64, "random_blocks": -1}, "random_blocks"),
+        ("bigbird", {"window": 64, "seed": 0.5}, "seed"),
+        ("longformer", {"window": 4, "global_tokens": 3}, "tuple"),
+        ("window", {"window": 2.5}, "integer"),
+        ("performer", {"features": 0}, "at least 1"),
+        ("performer", {"kind": "cosine"}, "one of"),
     ],
 )
 def test_impossible_options_are_refused(kind, options, message):

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.attention.window import check_window
+from interp.attention.window import check_count, check_window
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class BigBird:
 
     def __post_init__(self) -> None:
         check_window(self.window)
+        for name in ("global_blocks", "random_blocks", "block", "seed"):
+            check_count(name, getattr(self, name))
         if self.block < 1 or self.window % self.block:
             raise ValueError(
                 f"window must be a multiple of block; got window {self.window}, block {self.block}"
             )
-        if self.global_blocks < 0 or self.random_blocks < 0:
-            raise ValueError(f"numbers of blocks can't be negative: {self}")
 
     @property
     def reach(self) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interp.attention.window import check_window, keys_between
+from interp.attention.window import check_count, check_window, keys_between
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,10 @@ class Longformer:
             raise ValueError(f"a symmetric window has a middle: wanted it odd, got {self.window}")
         tokens = self.global_tokens
         if not isinstance(tokens, tuple):
-            raise TypeError(f"global_tokens must be a tuple of positions, got {tokens!r}")
-        if any(t < 0 for t in tokens) or list(tokens) != sorted(set(tokens)):
+            raise ValueError(f"global_tokens must be a tuple of positions, got {tokens!r}")
+        for token in tokens:
+            check_count("a global token", token)
+        if list(tokens) != sorted(set(tokens)):
             raise ValueError(f"global_tokens are rising positions from 0 up, got {tokens}")
 
     @property

@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.attention.features import Featured
+from interp.attention.window import check_count
 
 Kind = Literal["positive", "trigonometric"]
 
@@ -42,6 +43,8 @@ class Performer(Featured):
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_count("features", self.features)
+        check_count("seed", self.seed)
         if self.features < 1:
             raise ValueError(f"features must be at least 1, got {self.features}")
         if self.kind not in get_args(Kind):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interp.attention.window import check_window, keys_between
+from interp.attention.window import check_count, check_window, keys_between
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,7 @@ class Streaming:
 
     def __post_init__(self) -> None:
         check_window(self.window)
-        if self.sinks < 0:
-            raise ValueError(f"sinks must be 0 or more, got {self.sinks}")
+        check_count("sinks", self.sinks)
 
     @property
     def reach(self) -> int:

@@ -37,8 +37,15 @@ class Window:
 
 def check_window(window: int) -> None:
     """Refuse a window that does not even hold the token itself."""
+    check_count("window", window)
     if window < 1:
         raise ValueError(f"window must be at least 1 (the token itself), got {window}")
+
+
+def check_count(name: str, value: int) -> None:
+    """Refuse an option that is no whole number from 0 up."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name} must be an integer of at least 0, got {value!r}")
 
 
 def keys_between(first: Tensor, stop: Tensor, n_keys: Tensor) -> Tensor:

@@ -5,13 +5,14 @@ its log-sum-exp less that of the whole row is the log of the share that the matc
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.attention import AttentionCall, AttentionView, Causal, Full, Rule, Visible
+from interp.attention.features import Featured
 from interp.probes.rows import Bucket, Matches
 
 
@@ -29,6 +30,37 @@ class Earlier:
     def count(self, q_pos: Tensor, n_keys: Tensor) -> Tensor:
         """At most as many as the rule says: the keys of a group have gaps between them."""
         return self.rule.count(q_pos, n_keys)
+
+
+@dataclass(frozen=True)
+class EarlierFeatured(Featured):
+    """The same, of a rule whose weights are products of features."""
+
+    rule: Featured = field(default_factory=Featured)
+    back: int = 0
+
+    def __call__(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        """True where the rule agrees and the key is far enough back."""
+        return Earlier(self.rule, self.back)(q_pos, k_pos)
+
+    @property
+    def positive(self) -> bool:
+        """As the rule's."""
+        return self.rule.positive
+
+    def of_queries(self, q: Tensor, scale: float) -> Tensor:
+        """As the rule's."""
+        return self.rule.of_queries(q, scale)
+
+    def of_keys(self, k: Tensor, scale: float) -> Tensor:
+        """As the rule's."""
+        return self.rule.of_keys(k, scale)
+
+
+def _earlier(rule: Rule, back: int) -> Rule:
+    return (
+        EarlierFeatured(rule=rule, back=back) if isinstance(rule, Featured) else Earlier(rule, back)
+    )
 
 
 def match_weights(
@@ -94,7 +126,7 @@ def _group(
         return replace(call, q=q, k=k, v=k, visible=Visible(Causal(), place, place))
     n, visible = call.q.shape[2], call.visible
     q_pos, k_pos = _positions(visible.q_pos, rows, n), _positions(visible.k_pos, keys, n)
-    rule = Earlier(visible.rule, 0 if after else 1)
+    rule = _earlier(visible.rule, 0 if after else 1)
     extra = None if visible.extra is None else _pairs_of(visible.extra, rows, keys, n)
     real = Visible(rule, q_pos, k_pos, own, own, extra, in_order=False)
     return replace(call, q=q, k=k, v=k, visible=real)
