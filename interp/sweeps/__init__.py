@@ -1,0 +1,35 @@
+"""The planner behind ablation and patching: many interventions, resumed and batched."""
+
+from interp.sweeps.clean import CleanRun, absolute_positions, record
+from interp.sweeps.edits import SITES, Change, Edit, Intervention, Site, Slots, hooks_for
+from interp.sweeps.examples import Examples, examples_of
+from interp.sweeps.modes import evaluating
+from interp.sweeps.planner import MEMORY, Outcome, Plan, Progress, run
+from interp.sweeps.single import run_once
+from interp.sweeps.uncertainty import Interval, bootstrap_interval, holm, permutation_p_values
+
+__all__ = [
+    "MEMORY",
+    "SITES",
+    "Change",
+    "CleanRun",
+    "Edit",
+    "Examples",
+    "Interval",
+    "Intervention",
+    "Outcome",
+    "Plan",
+    "Progress",
+    "Site",
+    "Slots",
+    "absolute_positions",
+    "bootstrap_interval",
+    "evaluating",
+    "examples_of",
+    "holm",
+    "hooks_for",
+    "permutation_p_values",
+    "record",
+    "run",
+    "run_once",
+]

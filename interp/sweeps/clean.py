@@ -1,0 +1,75 @@
+"""The clean run: what every resumed run starts from."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.attention import AttentionCall, Kernel, attend
+from interp.attention.masks import positions_of
+from interp.cache import ActivationCache
+from interp.hooks import Hooks, Tap
+from interp.sweeps.edits import Slots
+from interp.sweeps.examples import Examples
+
+
+@dataclass(frozen=True, eq=False)
+class CleanRun:
+    """One run of some examples as they are.
+
+    Attributes:
+        examples: What was run.
+        logits: What came out.
+        cache: The activations that were asked for.
+        calls: Each layer's attention call, where they were asked for.
+        slots: Where the rows stand.
+    """
+
+    examples: Examples
+    logits: Float[Tensor, "B T V"]
+    cache: ActivationCache
+    calls: dict[int, AttentionCall]
+    slots: Slots
+
+
+def record(
+    model: Any,
+    examples: Examples,
+    names: Iterable[str],
+    *,
+    which: slice = slice(None),
+    calls: bool = False,
+    hooks: Hooks = (),
+) -> CleanRun:
+    """Run the model once, keeping the activations called `names` (by reference)."""
+    keeper = CallKeeper() if calls else None
+    how: dict[str, Any] = {} if keeper is None else {"kernel": keeper}
+    logits, cache = model.run_with_cache(
+        examples.tokens, names_filter=list(names), mask=examples.mask, hooks=hooks, **how
+    )
+    slots = Slots(absolute_positions(examples), which, cache)  # pyright: ignore[reportArgumentType]
+    return CleanRun(examples, logits, cache, {} if keeper is None else keeper.calls, slots)
+
+
+def absolute_positions(examples: Examples, past: int = 0) -> Int[Tensor, "b pos"]:
+    """Each token's index among the real ones, behind `past` that came before."""
+    if examples.mask is not None:
+        return positions_of(examples.mask) + past
+    n = examples.tokens.shape[1]
+    return torch.arange(past, past + n, device=examples.tokens.device)[None]
+
+
+@dataclass
+class CallKeeper:
+    """A kernel that remembers what each layer's attention was given."""
+
+    kernel: Kernel = attend
+    calls: dict[int, AttentionCall] = field(default_factory=dict)
+
+    def __call__(self, call: AttentionCall, tap: Tap) -> Tensor:
+        """Attention as it is."""
+        self.calls[call.layer] = call
+        return self.kernel(call, tap)

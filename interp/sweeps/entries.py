@@ -1,0 +1,154 @@
+"""Where a run may start: as late as the interventions of a batch allow.
+
+What is below the first edit is as in the clean run, so it never runs again. A run whose lowest
+edits are of z starts behind that layer's attention, from `resid_mid + (z' − z) · W_O`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.config import TransformerConfig
+from interp.hooks import SILENT
+from interp.model import Transformer
+from interp.sweeps.clean import CleanRun
+from interp.sweeps.edits import SITES, Edit, Intervention
+
+Depth = Literal["start", "before", "behind", "end"]
+
+
+@dataclass(frozen=True, order=True)
+class Entry:
+    """Where a run comes in.
+
+    Attributes:
+        layer: The first layer that has work to do; one past the last at the end.
+        depth: "before" that layer, "behind" its attention, at the "end" (only the unembedding
+            runs), or from the "start": the tokens.
+    """
+
+    layer: int
+    depth: Depth
+
+
+START = Entry(0, "start")
+
+
+def entry_of(intervention: Intervention, config: TransformerConfig) -> Entry:
+    """The latest entry that still sees every edit.
+
+    Where what attention writes is normalised once more, it is not linear in z: no start behind it.
+    """
+    n_layers = config.n_layers
+    layer = min((_depth(edit, n_layers) for edit in intervention.edits), default=n_layers)
+    if layer == n_layers:
+        return Entry(n_layers, "end")
+    sites = {edit.site for edit in intervention.edits if edit.layer == layer}
+    linear = config.post_normalization == "none"
+    return Entry(layer, "behind" if sites == {"z"} and linear else "before")
+
+
+def _depth(edit: Edit, n_layers: int) -> int:
+    return n_layers if edit.site == "final" else edit.layer
+
+
+def names_for(entries: Sequence[Entry], model: Transformer) -> set[str]:
+    """The activations of the clean run that these entries start from."""
+    names = set()
+    for entry in entries:
+        if entry.depth == "end":
+            names.add(final_name(model.config.n_layers))
+        elif entry.depth == "before":
+            names.add(SITES["resid"].format(entry.layer))
+        elif entry.depth == "behind":
+            names |= {SITES["z"].format(entry.layer), _behind(model, entry.layer)}
+    return names
+
+
+def final_name(n_layers: int) -> str:
+    """The activation that the last norm reads."""
+    return SITES["final"].format(n_layers - 1)
+
+
+def _behind(model: Transformer, layer: int) -> str:
+    """Where no MLP reads what attention writes, the block is done behind it."""
+    last = "hook_resid_mid" if _mlp_follows(model) else "hook_resid_post"
+    return f"blocks.{layer}.{last}"
+
+
+def _mlp_follows(model: Transformer) -> bool:
+    return model.config.d_mlp is not None and not model.config.parallel
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The residual stream [m·B T D] at a layer, and the edits that are still to be made."""
+
+    resid: Float[Tensor, "rows pos d_model"]
+    layer: int
+    rest: list[Intervention]
+
+
+def resume(
+    model: Transformer, clean: CleanRun, entry: Entry, interventions: Sequence[Intervention]
+) -> Resumed:
+    """Bring a batch of interventions to where whole layers can run again."""
+    m, rest = len(interventions), list(interventions)
+    if entry.depth == "end":
+        resid, layer = clean.cache[final_name(model.config.n_layers)].repeat(m, 1, 1), entry.layer
+    elif entry.depth == "before":
+        resid, layer = clean.cache[SITES["resid"].format(entry.layer)].repeat(m, 1, 1), entry.layer
+    else:
+        rows = [_written(model, clean, entry.layer, i.edits) for i in interventions]
+        resid = _rest_of_block(model, entry.layer, torch.cat(rows) if m > 1 else rows[0])
+        rest, layer = [_above(i, entry.layer) for i in interventions], entry.layer + 1
+    if layer < model.config.n_layers:
+        return Resumed(resid, layer, rest)
+    parts = resid.split(len(clean.examples))
+    rows = [_edited(part, i.edits, clean) for part, i in zip(parts, rest, strict=True)]
+    return Resumed(torch.cat(rows) if m > 1 else rows[0], layer, [Intervention(())] * m)
+
+
+def _edited(stream: Tensor, edits: Sequence[Edit], clean: CleanRun) -> Tensor:
+    for edit in edits:
+        stream = edit.replacement(stream, clean.slots)
+    return stream
+
+
+def _written(model: Transformer, clean: CleanRun, layer: int, edits: Sequence[Edit]) -> Tensor:
+    """The residual stream behind attention, with the heads' writes exchanged."""
+    stream = clean.cache[_behind(model, layer)]
+    z, W_O = clean.cache[SITES["z"].format(layer)], model.blocks[layer].attn.W_O
+    for head, new in _new_z(z, layer, edits, clean).items():
+        change = (new - z[:, :, head]).flatten(0, 1).to(stream.dtype)
+        stream = torch.addmm(stream.flatten(0, 1), change, W_O[head]).view_as(stream)
+    return stream
+
+
+def _new_z(
+    z: Float[Tensor, "B T head d_head"], layer: int, edits: Sequence[Edit], clean: CleanRun
+) -> dict[int, Tensor]:
+    """The edited heads' z; edits of one head act one after the other."""
+    new: dict[int, Tensor] = {}
+    for edit in edits:
+        if edit.layer != layer:
+            continue
+        for head in range(z.shape[2]) if edit.head is None else [edit.head]:
+            new[head] = edit.replacement(new.get(head, z[:, :, head]), clean.slots)
+    return new
+
+
+def _above(intervention: Intervention, layer: int) -> Intervention:
+    edits = tuple(e for e in intervention.edits if e.site == "final" or e.layer > layer)
+    return Intervention(edits, intervention.holds_patterns)
+
+
+def _rest_of_block(model: Transformer, layer: int, resid: Tensor) -> Tensor:
+    block: Any = model.blocks[layer]
+    if not _mlp_follows(model):
+        return resid
+    return resid + block.mlp(block.ln2(resid, SILENT), SILENT)

@@ -1,0 +1,190 @@
+"""Many interventions, each as if run alone from the start, in few and short runs.
+
+The clean run is made once. Interventions that may start at the same place are stacked along the
+batch, as many as a bound on memory allows; each run then starts at that place. A model that can't
+start inside (a wrapped one), or that somebody else's hooks listen to, runs from the start, batched
+likewise.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.attention import AttentionCall, Kernel, attend
+from interp.hooks import Hook, HookPoint, Hooks, Tap, hooks_in_force
+from interp.metrics import Metric
+from interp.model import Transformer
+from interp.sweeps.clean import CleanRun, record
+from interp.sweeps.edits import SITES, Intervention, hooks_for
+from interp.sweeps.entries import START, Entry, Resumed, entry_of, names_for, resume
+from interp.sweeps.examples import Examples, measure_of, measured
+from interp.sweeps.modes import evaluating
+
+Progress = Callable[[int, int], object]
+"""Is told (done, total) after each piece of work; may raise, to cancel."""
+
+MEMORY = 1 << 26
+"""Bytes that the activations of one batch may take, by default: about what caches hold."""
+
+
+class Outcome(NamedTuple):
+    """The metric of each example, as it is and under each intervention."""
+
+    clean: Float[Tensor, "B"]
+    changed: Float[Tensor, "intervention B"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a sweep is run.
+
+    Attributes:
+        metric: A name of `METRICS`, "kl" (against the clean run), or a function.
+        memory: Bytes that the activations of one batch of interventions may take.
+        hooks: Hooks under which everything runs, the clean run too.
+        progress: Told how far it is.
+        needs: Further activations that changes read from the clean run, by name.
+    """
+
+    metric: str | Metric = "loss"
+    memory: int | None = None
+    hooks: Hooks = ()
+    progress: Progress | None = None
+    needs: frozenset[str] = frozenset()
+
+
+def run(
+    model: Any, examples: Examples, interventions: Sequence[Intervention], plan: Plan = Plan()
+) -> Outcome:
+    """The metric under each intervention, in their order."""
+    with evaluating(model):
+        entries = entries_of(model, interventions, plan.hooks)
+        clean = clean_run(model, examples, interventions, plan)
+        measure = measure_of(plan.metric, clean.logits)
+        values = measured(measure, clean.logits, examples)
+        changed = values.new_empty(len(interventions), len(examples))
+        done = 0
+        for entry, numbers in batches(entries, _most(model, examples, plan.memory)):
+            batch = [interventions[n] for n in numbers]
+            logits = logits_of(model, clean, entry, batch, hooks=plan.hooks)
+            for n, own in zip(numbers, logits.split(len(examples)), strict=True):
+                changed[n] = measured(measure, own, examples)
+            done += len(numbers)
+            if plan.progress is not None:
+                plan.progress(done, len(interventions))
+    return Outcome(values, changed)
+
+
+def entries_of(model: Any, interventions: Sequence[Intervention], hooks: Hooks = ()) -> list[Entry]:
+    """Where each intervention may start in this model."""
+    if not resumes(model, hooks):
+        return [START] * len(interventions)
+    return [entry_of(i, model.config) for i in interventions]
+
+
+def resumes(model: Any, hooks: Hooks = ()) -> bool:
+    """Whether runs of this model may start at a layer: our own, and nobody else listens."""
+    return isinstance(model, Transformer) and not hooks and not any(hooks_in_force(model))
+
+
+def clean_run(
+    model: Any, examples: Examples, interventions: Sequence[Intervention], plan: Plan
+) -> CleanRun:
+    """The clean run, with all that these interventions read of it."""
+    entries = entries_of(model, interventions, plan.hooks)
+    names = set(plan.needs)
+    if isinstance(model, Transformer):
+        names |= names_for(sorted(set(entries)), model)
+    holds = any(i.holds_patterns for i in interventions)
+    return record(model, examples, names, calls=holds, hooks=plan.hooks)
+
+
+def batches(entries: Sequence[Entry], most: int) -> Iterator[tuple[Entry, list[int]]]:
+    """The interventions (by number) that start together, at most so many at a time."""
+    together: dict[Entry, list[int]] = {}
+    for n, entry in enumerate(entries):
+        together.setdefault(entry, []).append(n)
+    for entry, numbers in together.items():
+        for first in range(0, len(numbers), most):
+            yield entry, numbers[first : first + most]
+
+
+def _most(model: Any, examples: Examples, memory: int | None) -> int:
+    """How many interventions fit: by what one layer, or the logits, of one of them takes."""
+    config = model.config
+    widest = max(config.d_vocab, 4 * config.d_model, config.d_mlp or 0)
+    one = examples.tokens.numel() * 4 * (2 * widest + 4 * config.d_model)
+    return max(1, (MEMORY if memory is None else memory) // one)
+
+
+def logits_of(
+    model: Any,
+    clean: CleanRun,
+    entry: Entry,
+    interventions: Sequence[Intervention],
+    *,
+    hooks: Hooks = (),
+) -> Float[Tensor, "rows T V"]:
+    """Logits of a batch of interventions that start together, one after the other."""
+    examples, m = clean.examples, len(interventions)
+    mask = None if examples.mask is None else examples.mask.repeat(m, 1)
+    if entry == START:
+        at = Resumed(examples.tokens.repeat(m, 1), 0, list(interventions))
+        how: dict[str, Any] = {}
+    else:
+        at = resume(model, clean, entry, interventions)
+        how = {"start_at_layer": at.layer}
+    own = hooks_for(at.rest, len(examples), clean.slots)
+    if any(i.holds_patterns for i in at.rest):
+        held = [i.holds_patterns for i in at.rest]
+        how["kernel"] = HeldPatterns(clean.calls, held, len(examples))
+    return model(at.resid, mask=mask, hooks=[*shared_out(hooks, len(examples)), *own], **how)
+
+
+def shared_out(hooks: Hooks, n_examples: int) -> Hooks:
+    """The same hooks, run on each intervention's rows apart, as if it ran alone."""
+    return [(which, _shared_out(hook, n_examples)) for which, hook in hooks]
+
+
+def _shared_out(hook: Hook, n_examples: int) -> Hook:
+    def on_each(x: Tensor, point: HookPoint) -> Tensor:
+        parts = []
+        for part in x.split(n_examples):
+            given = hook(part, point)
+            parts.append(part if given is None else given)
+        return torch.cat(parts)
+
+    return on_each
+
+
+@dataclass(frozen=True)
+class HeldPatterns:
+    """A kernel that mixes values by the clean run's patterns: its queries and keys, kept.
+
+    So no pattern is ever held in memory, and the fused route stays on.
+    """
+
+    clean: Mapping[int, AttentionCall]
+    held: Sequence[bool]
+    n_examples: int
+    kernel: Kernel = attend
+
+    def __call__(self, call: AttentionCall, tap: Tap) -> Tensor:
+        """Attention with clean queries and keys where patterns are held."""
+        was = self.clean[call.layer]
+        q, k = (self._mixed(own, kept) for own, kept in ((call.q, was.q), (call.k, was.k)))
+        return self.kernel(replace(call, q=q, k=k), tap)
+
+    def _mixed(self, own: Tensor, clean: Tensor) -> Tensor:
+        parts = own.split(self.n_examples)
+        return torch.cat([clean if h else x for h, x in zip(self.held, parts, strict=True)])
+
+
+__all__ = [
+    "MEMORY", "SITES", "Outcome", "Plan", "Progress", "batches", "clean_run", "entries_of",
+    "logits_of", "resumes", "run", "shared_out",
+]  # fmt: skip
