@@ -91,12 +91,14 @@ class Result:
         if name not in tensors:
             raise ValueError(f"there is a table for each of {list(tensors)}, not for {name!r}")
         axes = self.axes[name]
-        grid = pandas.MultiIndex.from_product([self._along(axis) for axis in axes], names=axes)
-        table = grid.to_frame(index=False) if axes else pandas.DataFrame(index=[0])
+        table = pandas.DataFrame(index=[0])  # of a single number
+        if axes:
+            along = [self._along(axis) for axis in axes]
+            table = pandas.MultiIndex.from_product(along, names=axes).to_frame(index=False)
         shape = tensors[name].shape
         for other, tensor in tensors.items():
             own = self.axes[other]
-            if set(own) <= set(axes) and other not in axes:
+            if set(own) <= set(axes) and (other == name or other not in self.coordinates.values()):
                 order = [own.index(axis) for axis in axes if axis in own]
                 sizes = [self.sizes[axis] if axis in own else 1 for axis in axes]
                 values = numpy_array(tensor).transpose(order).reshape(sizes)

@@ -76,6 +76,28 @@ def test_coordinates_stand_in_the_table_and_the_file(tmp_path):
     assert written["metadata"] == {"steps": [10, 400]}
 
 
+def test_coordinates_that_are_a_tensor_are_not_repeated_as_a_column():
+    @dataclass(frozen=True)
+    class Timed(Result):
+        axes = {"loss": ("step",), "steps": ("step",), "best": ()}
+        coordinates = {"step": "steps"}
+        loss: Tensor
+        steps: Tensor
+        best: Tensor
+
+    timed = Timed(torch.zeros(2), torch.tensor([10, 400]), torch.tensor(0.5))
+    assert timed.frame().to_dict("list") == {
+        "step": [10, 400],
+        "loss": [0.0, 0.0],
+        "best": [0.5, 0.5],
+    }
+    assert timed.frame("best").to_dict("list") == {"best": [0.5]}
+
+
+def test_an_empty_result_is_shown():
+    assert "score" in repr(Curve(torch.zeros(0, 2), steps=()))
+
+
 def test_a_tensor_without_its_axes_is_refused():
     with pytest.raises(ValueError, match=r"effect wants the axes \['layer', 'head'\], got .*\[6\]"):
         sweep(effect=torch.zeros(6))
