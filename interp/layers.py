@@ -85,6 +85,8 @@ class Attention(HeadWeights, nn.Module):
         if where.kv_cache is not None:
             k, v = where.kv_cache.extend(self.layer, k, v)
         call = self.call(q.transpose(1, 2), k, v, where.visible[self.rule])
+        if where.kv_cache is not None:
+            call = replace(call, past=where.kv_cache.past_of(self.layer))
         if tap.active:
             self._leave_recipes(call, tap)
         z = tap("hook_z", where.kernel(call, tap).transpose(1, 2))

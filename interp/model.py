@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
-from interp.attention import Kernel, KVCache, Visible, attend
+from interp.attention import CacheKind, Kernel, KVCache, Visible, attend, new_cache
 from interp.attention.masks import positions_of
 from interp.attention.positions import rotations, sinusoids
 from interp.calls import Call, Returns, check_predicts_tokens, checked_call, checked_mask
@@ -160,6 +160,8 @@ class Transformer(Hooked, ModelWeights, nn.Module):
             rule: Visible(rule, position, k_pos, real_q, real_k, in_order=real_k is None)
             for rule in {self.blocks[layer].attn.rule for layer in call.layers}
         }
+        if call.kv_cache is not None:
+            seen = {rule: call.kv_cache.visible_of(visible) for rule, visible in seen.items()}
         turn = None
         if self.config.positional == "rotary" and self.position_table is not None:
             turn = self.position_table[:, position]
@@ -226,9 +228,15 @@ class Transformer(Hooked, ModelWeights, nn.Module):
             )
         return mean_loss(logits, targets)
 
-    def new_kv_cache(self) -> KVCache:
-        """An empty cache for `model(tokens, kv_cache=…)`."""
-        return KVCache(self.config.n_layers)
+    def new_kv_cache(self, kind: CacheKind = "contiguous") -> KVCache:
+        """An empty cache for `model(tokens, kv_cache=…)`; `interp.attention.CACHES` has the kinds.
+
+        Raises:
+            ValueError: There is no such kind.
+        """
+        rules = [block.attn.rule for block in self.blocks]
+        scales = [self.config.scale_of(layer) for layer in range(self.config.n_layers)]
+        return new_cache(kind, rules, scales=scales)
 
     @torch.no_grad()
     def generate(
@@ -240,20 +248,21 @@ class Transformer(Hooked, ModelWeights, nn.Module):
         top_k: int | None = None,
         generator: torch.Generator | None = None,
         hooks: Hooks = (),
+        kv_cache: KVCache | None = None,
     ) -> Int[Tensor, "batch longer"]:
-        """The tokens and what the model says comes next, through a KV cache.
+        """The tokens and what the model says comes next, through a KV cache (None: a new one).
 
         Raises:
             ValueError: It would be longer than `n_ctx`; or a temperature has no generator.
         """
         check_predicts_tokens(self.config)
-        longest = tokens.shape[1] + max_new_tokens
+        kv_cache = self.new_kv_cache() if kv_cache is None else kv_cache
+        longest = kv_cache.length + tokens.shape[1] + max_new_tokens
         if longest > self.config.n_ctx:
             raise ValueError(
-                f"{tokens.shape[1]} tokens and {max_new_tokens} new ones are {longest}, more than "
-                f"n_ctx={self.config.n_ctx}; ask for fewer"
+                f"{longest - max_new_tokens} tokens and {max_new_tokens} new ones are {longest}, "
+                f"more than n_ctx={self.config.n_ctx}; ask for fewer"
             )
-        kv_cache = self.new_kv_cache()
         return continue_tokens(
             lambda chunk: self(chunk, kv_cache=kv_cache, hooks=hooks),
             tokens,

@@ -1,5 +1,6 @@
 """Attention: masks, positions, kernels, caches, and statistics without the pattern."""
 
+from interp.attention.caches import CACHES, CacheKind, new_cache
 from interp.attention.functional import attention
 from interp.attention.kernels import AttentionCall, Kernel, attend, fused, materialised
 from interp.attention.kv_cache import KVCache
@@ -14,13 +15,18 @@ from interp.attention.masks import (
     Visible,
     Window,
 )
+from interp.attention.paged_cache import BlockPool, PagedCache
+from interp.attention.rolling_cache import RollingCache
 from interp.attention.view import AttentionView, TopKeys
 
 __all__ = [
+    "CACHES",
     "MASKS",
     "AttentionCall",
     "AttentionView",
     "BigBird",
+    "BlockPool",
+    "CacheKind",
     "Causal",
     "Full",
     "KVCache",
@@ -35,4 +41,7 @@ __all__ = [
     "attention",
     "fused",
     "materialised",
+    "new_cache",
+    "PagedCache",
+    "RollingCache",
 ]

@@ -31,7 +31,7 @@ def featured(call: AttentionCall, rule: Featured) -> Float[Tensor, "batch head q
         return rule.of_queries(call.q[:, :, part].to(wide), call.scale)
 
     n_seen = n_past if rule.causal else call.k.shape[2]
-    state = None
+    state = None if call.past is None else per_query_head(call.past, heads)
     for part in _segments(0, n_seen):
         added = keys(part).mT @ v[:, :, part]
         state = added if state is None else state + added
@@ -68,6 +68,8 @@ def _hidden(x: Float[Tensor, "batch head n d"], real: Bool[Tensor, "batch n"]) -
 def in_slot_order(call: AttentionCall) -> bool:
     """Whether the sums can run over slots: no further mask, and the queries come last."""
     visible = call.visible
+    if call.past is not None:
+        return True
     known = visible.in_order or visible.real_k is not None
     return known and visible.extra is None and visible.n_q <= visible.n_k
 
@@ -85,6 +87,7 @@ def log_similarity(
             "trigonometric features give weights that may be negative: they have no scores and no "
             "entropy; read hook_pattern, or use kind='positive'"
         )
+    _check_all_keys(call)
     product = _similarity(call, rows)
     masked = ~call.visible.grid(rows)
     return product.clamp(min=torch.finfo(product.dtype).tiny).log().masked_fill(masked, -torch.inf)
@@ -100,9 +103,18 @@ def signed_weights(
     call: AttentionCall, rows: slice | Tensor = slice(None)
 ) -> Float[Tensor, "batch head rows k"]:
     """Weights that sum to 1 and may be negative; zeros for a row that sees nothing."""
+    _check_all_keys(call)
     product = _similarity(call, rows).masked_fill(~call.visible.grid(rows), 0.0)
     total = product.sum(-1, keepdim=True)
     return product / total.masked_fill(total == 0, 1.0)
+
+
+def _check_all_keys(call: AttentionCall) -> None:
+    if call.past is not None:
+        raise ValueError(
+            "this layer's cache keeps a state in place of earlier keys, so it has no pattern; "
+            "use new_kv_cache() without a kind to read it"
+        )
 
 
 def _similarity(call: AttentionCall, rows: slice | Tensor) -> Float[Tensor, "batch head rows k"]:

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp.attention.masks import Visible
+
 
 @dataclass
 class _Layer:
@@ -77,6 +79,14 @@ class KVCache:
     ) -> tuple[Tensor, Tensor]:
         """Add one layer's new keys and values; return those of all tokens so far."""
         return self._layers[layer].extended(self.length, k, v)
+
+    def visible_of(self, visible: Visible) -> Visible:
+        """Who may see whom among the keys that `extend` gives: here, all there are."""
+        return visible
+
+    def past_of(self, layer: int) -> Tensor | None:
+        """What a layer remembers of tokens whose keys `extend` does not give: here, nothing."""
+        return None
 
     def commit(self, real: Bool[Tensor, "batch pos"]) -> None:
         """Count the tokens of a call that went well."""
