@@ -120,16 +120,23 @@ def _group(
     """The attention of a token to its matches: row r of a group sees the keys 0 … r."""
     q, k = _taken(flat.q, rows), _taken(flat.k, keys)
     place = torch.arange(rows.shape[1], device=rows.device)[None]
-    plain = isinstance(call.visible.rule, Causal | Full) and call.visible.extra is None
-    if plain and call.bias is None:
+    ordered = _in_order(call.visible.rule)
+    if ordered is not None and call.visible.extra is None and call.bias is None:
         # In a group's own order causality is a square, and what fills up its end is never seen.
-        return replace(call, q=q, k=k, v=k, visible=Visible(Causal(), place, place))
+        return replace(call, q=q, k=k, v=k, visible=Visible(ordered, place, place))
     n, visible = call.q.shape[2], call.visible
     q_pos, k_pos = _positions(visible.q_pos, rows, n), _positions(visible.k_pos, keys, n)
     rule = _earlier(visible.rule, 0 if after else 1)
     extra = None if visible.extra is None else _pairs_of(visible.extra, rows, keys, n)
     real = Visible(rule, q_pos, k_pos, own, own, extra, in_order=False)
     return replace(call, q=q, k=k, v=k, visible=real)
+
+
+def _in_order(rule: Rule) -> Rule | None:
+    """What remains of a rule among keys before the query, if places say it; else None."""
+    if isinstance(rule, Causal | Full):
+        return Causal()
+    return replace(rule, causal=True) if isinstance(rule, Featured) else None
 
 
 def _taken(x: Tensor, slots: Int[Tensor, "group place"]) -> Float[Tensor, "group head place d"]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from interp.attention import AttentionCall, AttentionView
 from interp.attention.call import per_query_head, without_junk
 from interp.attention.kernels import pattern_of
+from interp.attention.pairs import pairs_seen
 from interp.attention.tiles import MEMORY
 from interp.hooks import HookPoint, Hooks, Tap
 
@@ -123,21 +124,30 @@ def mixed(layer: Layer) -> Float[Tensor, "batch head q d_value"]:
 
 
 def mixed_and_weights(
-    layer: Layer, keys: Sequence[Int[Tensor, "b q"]], *, memory: int = MEMORY
+    layer: Layer,
+    keys: Sequence[Int[Tensor, "b q"]],
+    *,
+    unseen: float = 0.0,
+    memory: int = MEMORY,
 ) -> tuple[Tensor, list[Float[Tensor, "batch head q"]]]:
-    """A layer's z, and the weight of one key a query (−1: none, NaN) for each of `keys`."""
+    """A layer's z, and the weight of one key a query for each of `keys`.
+
+    NaN where the key is −1; `unseen` where the query may not see it.
+    """
     if layer.pattern is None:
         view = layer.view(memory)
         run = view.moments(view.call.v)
         view.keep(run.log_sum_exp)
-        return run.mixed[0], [view.weight_at(key) for key in keys]
-    pattern = layer.pattern
-    index = [key.clamp(min=0)[:, None, :, None].expand(*pattern.shape[:3], 1) for key in keys]
-    weights = [pattern.gather(3, at)[..., 0] for at in index]
-    missing = [(key < 0)[:, None] for key in keys]
-    return mixed(layer), [
-        w.masked_fill(gone, float("nan")) for w, gone in zip(weights, missing, strict=True)
-    ]
+        return run.mixed[0], [view.weight_at(key, unseen=unseen) for key in keys]
+    return mixed(layer), [_weight_of(layer, key[:, None], unseen) for key in keys]
+
+
+def _weight_of(layer: Layer, key: Int[Tensor, "b 1 q"], unseen: float) -> Tensor:
+    pattern, at = layer.pattern, key.clamp(min=0)
+    assert pattern is not None
+    weight = pattern.gather(3, at[..., None].expand(*pattern.shape[:3], 1))[..., 0].float()
+    weight = torch.where(pairs_seen(layer.call.visible, at), weight, unseen)
+    return weight.masked_fill(key < 0, float("nan"))
 
 
 @torch.no_grad()

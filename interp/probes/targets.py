@@ -1,0 +1,160 @@
+"""Attention on a key that is named for each row: anyone's detector, and profiles by distance."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.attention.pairs import key_at_position
+from interp.attention.tiles import MEMORY
+from interp.hooks import Hooks
+from interp.probes.observed import Layer, Model, Progress, mixed_and_weights, observe
+from interp.probes.rows import counted_rows
+from interp.results import Result
+
+Target = Callable[[Int[Tensor, "batch pos"]], Int[Tensor, "batch pos"]]
+"""From tokens to the slot of the key that each row should attend to, −1 for none."""
+
+
+def head_score(
+    model: Model,
+    tokens: Int[Tensor, "batch pos"],
+    target: Target,
+    *,
+    mask: Bool[Tensor, "batch pos"] | None = None,
+    rows: Bool[Tensor, "batch pos"] | None = None,
+    hooks: Hooks = (),
+    progress: Progress | None = None,
+    memory: int = MEMORY,
+) -> Float[Tensor, "layer head"]:
+    """How much each head attends to the key that `target` names, over the rows that have one.
+
+    1 for a head that only looks there, 0 where it never does or may not; NaN without a target.
+
+        probes.head_score(model, tokens, lambda t: torch.arange(t.shape[1]).expand_as(t) - 1)
+
+    Args:
+        model: A `Transformer`, or a wrapped model.
+        tokens: Token ids.
+        target: Your detector.
+        mask: True for real tokens.
+        rows: Which rows count. None: all real ones but those of BOS.
+        hooks: Interventions to run the model under.
+        progress: Called with how many layers are done, and out of how many.
+        memory: Bytes that may be held at a time beside a forward pass.
+
+    Raises:
+        ValueError: The target is no slot of a key for each token.
+    """
+    key = _checked(target(tokens), tokens)
+    counted = counted_rows(tokens, mask=mask, rows=rows, bos_token=model.config.bos_token)
+    key = key.masked_fill(~counted, -1)
+    means = _Means(lambda layer: [key], progress, model.config.n_layers, memory)
+    observe(model, tokens, means.look, mask=mask, hooks=hooks)
+    return means.result()[..., 0]
+
+
+def _checked(key: Tensor, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
+    whole = not key.is_floating_point() and key.dtype != torch.bool
+    if not whole or key.shape != tokens.shape:
+        raise ValueError(
+            f"target(tokens) must give a key index for each token, integers {list(tokens.shape)}; "
+            f"got {key.dtype} {list(key.shape)}"
+        )
+    n = tokens.shape[1]
+    if key.numel() and not (int(key.min()) >= -1 and int(key.max()) < n):
+        raise ValueError(
+            f"target(tokens) must give slots from 0 to {n - 1}, or -1 for none; "
+            f"got {int(key.min())} to {int(key.max())}"
+        )
+    return key.long()
+
+
+@dataclass(frozen=True)
+class OffsetProfile(Result):
+    """How much heads attend to the key some number of tokens back.
+
+    Attributes:
+        weight: Mean attention at each distance, over the rows that have a key there.
+        n_rows: How many rows have one.
+    """
+
+    axes: ClassVar = {"weight": ("layer", "head", "distance"), "n_rows": ("distance",)}
+    weight: Float[Tensor, "layer head distance"]
+    n_rows: Int[Tensor, " distance"]
+
+
+def offset_profile(
+    model: Model,
+    tokens: Int[Tensor, "batch pos"],
+    *,
+    max_distance: int = 64,
+    mask: Bool[Tensor, "batch pos"] | None = None,
+    rows: Bool[Tensor, "batch pos"] | None = None,
+    hooks: Hooks = (),
+    progress: Progress | None = None,
+    memory: int = MEMORY,
+) -> OffsetProfile:
+    """Each head's mean attention by distance, from 0 (the token itself) to `max_distance`.
+
+    A head that always looks d tokens back has 1 at d and 0 elsewhere. Distances are between real
+    tokens. A distance at which no row has a key that it may see gives NaN.
+
+    Args:
+        model: A `Transformer`, or a wrapped model.
+        tokens: Token ids.
+        max_distance: The furthest; no further than the tokens reach.
+        mask: True for real tokens.
+        rows: Which rows count. None: all real ones but those of BOS.
+        hooks: Interventions to run the model under.
+        progress: Called with how many layers are done, and out of how many.
+        memory: Bytes that may be held at a time beside a forward pass.
+
+    Raises:
+        ValueError: `max_distance` is negative.
+    """
+    if max_distance < 0:
+        raise ValueError(f"distances are from 0 on, got max_distance={max_distance}")
+    counted = counted_rows(tokens, mask=mask, rows=rows, bos_token=model.config.bos_token)
+    back = range(min(max_distance + 1, max(1, tokens.shape[1])))
+
+    def keys(layer: Layer) -> list[Tensor]:
+        visible = layer.call.visible
+        at = (key_at_position(visible, visible.q_pos - d) for d in back)
+        return [key.expand_as(counted).masked_fill(~counted, -1) for key in at]
+
+    means = _Means(keys, progress, model.config.n_layers, memory, unseen=float("nan"))
+    observe(model, tokens, means.look, mask=mask, hooks=hooks)
+    return OffsetProfile(means.result(), means.most_rows())
+
+
+@dataclass
+class _Means:
+    """Mean weights on some keys of each row, [L H K]."""
+
+    keys: Callable[[Layer], list[Tensor]]
+    progress: Progress | None
+    n_layers: int
+    memory: int
+    unseen: float = 0.0
+    found: dict[int, Float[Tensor, "head key"]] = field(default_factory=dict)
+    rows: dict[int, Int[Tensor, " key"]] = field(default_factory=dict)
+
+    def look(self, layer: Layer) -> Tensor:
+        keys = self.keys(layer)
+        z, weights = mixed_and_weights(layer, keys, unseen=self.unseen, memory=self.memory)
+        flat = [w.transpose(0, 1).flatten(1) for w in weights]
+        self.found[layer.index] = torch.stack([w.nanmean(-1) for w in flat], -1).float()
+        self.rows[layer.index] = torch.stack([(~w.isnan()).sum(-1).amax() for w in flat])
+        if self.progress is not None:
+            self.progress(len(self.found), self.n_layers)
+        return z
+
+    def result(self) -> Float[Tensor, "layer head key"]:
+        return torch.stack([self.found[layer] for layer in sorted(self.found)])
+
+    def most_rows(self) -> Int[Tensor, " key"]:
+        return torch.stack(list(self.rows.values())).amax(0)
