@@ -135,9 +135,10 @@ def template() -> go.layout.Template:
             "hoverlabel": {
                 "bgcolor": PAGE,
                 "bordercolor": SOFT_INK,
-                "font": {"color": INK, "size": 13},
+                "font": {"family": SANS, "color": INK, "size": 13},
                 "align": "left",
             },
+            "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": SOFT_INK, "activecolor": INK},
             "hovermode": "closest",
             "legend": {"font": {"size": 12}, "bgcolor": "rgba(0,0,0,0)"},
             "xaxis": _axis(),

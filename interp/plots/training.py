@@ -171,7 +171,7 @@ def _lines(
     if log_steps:
         fig.update_xaxes(dtick="D2", minor={"showgrid": False})
     legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"}
-    fig.update_layout(legend=legend, showlegend=len(lines) > 1, hovermode="x")
+    fig.update_layout(legend=legend, showlegend=len(lines) > 1, hovermode="x unified")
     return fig
 
 
