@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 from interp.plots import grid, scales
 from interp.plots.arrays import Numbers, as_floats, as_mask, need_shape, some
 from interp.plots.figure import Figure, finish
-from interp.plots.text import escape, listing, rounded
+from interp.plots.text import escape, listing, rounded, sentence
 
 NEAR_UNIFORM = 0.9
 ROW = 46  # pixels
@@ -155,7 +155,7 @@ def mosaic_alt(
 ) -> str:
     """What a map of heads shows, in words: the highest, the lowest, the ringed, the missing."""
     layers, heads = values.shape
-    words = f"{name[:1].upper()}{name[1:]} of {layers} × {heads} heads."
+    words = f"{sentence(name)} of {layers} × {heads} heads."
     names, flat = np.array(head_names(values)), values.ravel()
     order = [i for i in np.argsort(-flat, kind="stable") if np.isfinite(flat[i])]
     if order:
@@ -163,7 +163,7 @@ def mosaic_alt(
         words += f" Highest: {best}; lowest: {names[order[-1]]} {flat[order[-1]]:.2f}."
     if ringed is not None and why:
         chosen = listing(list(names[ringed.ravel()]), 6) or "none"
-        words += f" {why.capitalize()}: {chosen}."
+        words += f" {sentence(why)}: {chosen}."
     missing = int(np.isnan(values).sum())
     return words + (f" {some(missing, 'head')} without a number." if missing else "")
 

@@ -9,7 +9,7 @@ from interp.plots import grid, scales
 from interp.plots.arrays import Numbers, as_floats, need_shape
 from interp.plots.figure import Figure, finish
 from interp.plots.heads import hovers
-from interp.plots.text import escape
+from interp.plots.text import escape, sentence
 from interp.plots.tokens import (
     MOST_LABELS,
     check_labels,
@@ -62,7 +62,7 @@ def logit_lens(
     return finish(
         fig,
         question=title,
-        alt=f"{name.capitalize()} over {array.shape[0]} layers and {array.shape[1]} positions; "
+        alt=f"{sentence(name)} over {array.shape[0]} layers and {array.shape[1]} positions; "
         f"mean in the last layer {final}.",
         formula="softmax(W_U · norm(residual stream after the layer))",
         notes=["" if shown else "hover a cell for its token", grid.missing_note(array)],
@@ -107,7 +107,7 @@ def patching_heatmap(
     return finish(
         fig,
         question=title,
-        alt=f"{words.capitalize()} over {array.shape[0]} layers; largest {array[best]:.2f} "
+        alt=f"{sentence(words)} over {array.shape[0]} layers; largest {array[best]:.2f} "
         f"at layer {best[0]}, {across} {best[1]}.",
         formula="(patched − corrupted) / (clean − corrupted)" if normalized else words,
         sign=scales.scale_of(kind).sign or "",

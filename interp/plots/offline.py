@@ -17,7 +17,8 @@ CONFIG = {"responsive": True, "displaylogo": False, "showTips": False}
 # The library is unpacked once a page, whichever figure comes first, and shared by all. Pages of
 # nbconvert bring require.js, which must not catch it, and MathJax, which must not read our labels.
 FRAGMENT = """\
-<div id="{id}" class="tex2jax_ignore mathjax_ignore" role="img" aria-label="{alt}" style="min-height:{height}px"></div>
+<div id="{id}" class="tex2jax_ignore mathjax_ignore" role="img" aria-label="{alt}"
+  style="min-height:{height}px"></div>
 <script type="text/javascript">(async () => {{
   const unpack = async (text) => {{
     const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));

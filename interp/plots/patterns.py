@@ -14,7 +14,7 @@ from interp.plots.arrays import Numbers, some
 from interp.plots.figure import Figure, finish
 from interp.plots.panels import Panels, maps, panels_of, places_of, seen_by
 from interp.plots.pooling import LARGEST_FLOAT_MAP, pack
-from interp.plots.text import escape
+from interp.plots.text import escape, sentence
 from interp.plots.tokens import MOST_LABELS, label_room, thinned, token_axis
 
 What = Literal["probability", "scores", "value-weighted"]
@@ -248,7 +248,7 @@ def _pooled_note(panels: Panels, shape: tuple[int, ...]) -> str:
 
 def _alt(array: np.ndarray, panels: Panels, names: list[str], what: str, outline_means: str) -> str:
     heads, rows, columns = array.shape
-    words = f"{WHAT[what][1].capitalize()} of {some(rows, 'query').replace('querys', 'queries')} "
+    words = f"{sentence(WHAT[what][1])} of {some(rows, 'query').replace('querys', 'queries')} "
     words += f"over {some(columns, 'key')}"
     words += f", {heads} heads." if heads > 1 else "."
     if what == "probability" and panels.per_cell == (1, 1) and panels.outline.any():

@@ -83,3 +83,8 @@ def rounded(value: float, *, plus: bool = False) -> str:
     """Two decimals, with a true minus sign and no negative zero: `+0.31`, `−1.20`, `0.00`."""
     text = f"{value:+.2f}" if plus else f"{value:.2f}"
     return "0.00" if float(text) == 0 else text.replace("-", "−")
+
+
+def sentence(text: str) -> str:
+    """The text with a capital first letter; the rest is left alone."""
+    return text[:1].upper() + text[1:]

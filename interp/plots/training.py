@@ -9,9 +9,10 @@ import plotly.graph_objects as go
 from interp.plots import theme
 from interp.plots.arrays import Numbers, as_floats, need_shape, some
 from interp.plots.figure import Figure, finish
-from interp.plots.text import escape, listing
+from interp.plots.text import escape, listing, sentence
 
 Rows = Sequence[Mapping[str, Any]]
+Lines = dict[str, tuple[np.ndarray, np.ndarray]]  # steps and numbers, by name
 
 
 @runtime_checkable
@@ -39,7 +40,7 @@ def loss_curve(
 
     Args:
         run: what has `.metrics`, or those rows, or arrays by name: `step` and all that end in
-            `loss`.
+            `loss`. None in a row is what was not measured then, and has no point.
         window: first and last step of the formation.
         window_means: what is written at the window.
         marks: steps to point out, by name.
@@ -51,21 +52,17 @@ def loss_curve(
     Raises:
         ValueError: there is no step or no loss in it.
     """
-    columns = _columns(run)
-    losses = {k: v for k, v in columns.items() if k.endswith("loss")}
-    if not losses:
-        raise ValueError(f"wanted columns that end in 'loss', got {', '.join(columns)}")
-    names = {k: k.replace("_", " ") for k in losses}
-    fig = _lines(columns["step"], {names[k]: v for k, v in losses.items()}, log_steps)
+    lines = _losses(run)
+    fig = _draw(lines, log_steps)
     fig.update_yaxes(title_text="loss (nats)", rangemode="tozero")
     _window(fig, window, window_means)
     _marks(fig, marks or {}, levels or {})
     return finish(
         fig,
         question=title,
-        alt=_alt(columns["step"], {names[k]: v for k, v in losses.items()}, window, window_means),
+        alt=_alt(lines, window, window_means),
         formula="mean −ln p(target) over scored tokens",
-        notes=[_gaps(losses)],
+        notes=[_gaps(lines)],
         theme=theme,
         height=300,
         top=34,
@@ -97,15 +94,16 @@ def scores_by_step(
         title: the question asked.
         theme: "light" or "dark".
     """
-    at, lines = as_floats(steps, np.float64), {k: as_floats(v) for k, v in scores.items()}
-    fig = _lines(at, lines, log_steps)
+    at = as_floats(steps, np.float64)
+    lines = {name: _line(name, at, as_floats(values)) for name, values in scores.items()}
+    fig = _draw(lines, log_steps)
     fig.update_yaxes(title_text=escape(name), rangemode="tozero")
     _window(fig, window, window_means)
     _marks(fig, marks or {}, {})
     return finish(
         fig,
         question=title,
-        alt=_alt(at, lines, window, window_means),
+        alt=_alt(lines, window, window_means),
         notes=[_gaps(lines)],
         theme=theme,
         height=300,
@@ -129,63 +127,77 @@ def loss_by_position(
         theme: "light" or "dark".
     """
     given = losses if isinstance(losses, Mapping) else {"loss": losses}
-    lines = {k: as_floats(v) for k, v in given.items()}
-    longest = max(map(len, lines.values()), default=0)
-    lines = {k: np.pad(v, (0, longest - len(v)), constant_values=np.nan) for k, v in lines.items()}
-    at = np.arange(longest, dtype=np.float64)
-    fig = _lines(at, lines, log_steps=False, unit="position")
+    arrays = {name: as_floats(values) for name, values in given.items()}
+    lines = {
+        name: _line(name, np.arange(len(values), dtype=np.float64), values)
+        for name, values in arrays.items()
+    }
+    fig = _draw(lines, log_steps=False, unit="position")
     fig.update_yaxes(title_text="mean loss (nats)", rangemode="tozero")
     _marks(fig, {}, levels or {})
     return finish(
-        fig, question=title, alt=_alt(at, lines, None, "", unit="position"),
+        fig, question=title, alt=_alt(lines, None, "", unit="position"),
         notes=[_gaps(lines)], theme=theme, height=280, top=34,
     )  # fmt: skip
 
 
-def _columns(run: HasMetrics | Rows | Mapping[str, Numbers]) -> dict[str, np.ndarray]:
+def _losses(run: HasMetrics | Rows | Mapping[str, Numbers]) -> Lines:
     rows = run.metrics if isinstance(run, HasMetrics) else run
     if isinstance(rows, Mapping):
-        columns = {k: as_floats(v, np.float64) for k, v in rows.items()}
-    else:
-        names = dict.fromkeys(k for row in rows for k in row if k == "step" or k.endswith("loss"))
-        columns = {k: as_floats([row.get(k, np.nan) for row in rows], np.float64) for k in names}
-    if "step" not in columns or not columns["step"].size:
+        names = list(rows)
+        rows = [dict(zip(names, row, strict=True)) for row in zip(*rows.values(), strict=True)]
+    if not rows or any("step" not in row for row in rows):
         raise ValueError("wanted metrics with a 'step' in each row; there is none yet")
-    return columns
+    names = [name for name in dict.fromkeys(k for row in rows for k in row) if name[-4:] == "loss"]
+    lines: Lines = {}
+    for name in names:
+        points = [(row["step"], row[name]) for row in rows if row.get(name) is not None]
+        if points:
+            steps, values = as_floats(points, np.float64).T
+            lines[name.replace("_", " ")] = steps, values
+    if not lines:
+        raise ValueError(f"wanted numbers whose name ends in 'loss', got {', '.join(rows[0])}")
+    return lines
 
 
-def _lines(
-    steps: np.ndarray, lines: Mapping[str, np.ndarray], log_steps: bool, unit: str = "step"
-) -> Figure:
-    fig = Figure()
-    at = np.maximum(steps, steps[steps > 0].min(initial=1)) if log_steps else steps
-    for i, (name, values) in enumerate(lines.items()):
-        need_shape(values, unit, name)
-        if len(values) != len(steps):
-            raise ValueError(f"{name} has {len(values)} numbers for {some(len(steps), unit)}")
-        line = _line(i, name, steps, at, values)
-        line.meta = {"numbers": {"customdata": unit, "y": "value"}, "series": name}
-        fig.add_trace(line)
-    label = "training step" if unit == "step" else unit
-    fig.update_xaxes(type="log" if log_steps else "linear", title_text=label, zeroline=False)
+def _line(name: str, steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    need_shape(values, "step", name)
+    if len(values) != len(steps):
+        raise ValueError(f"{name} has {len(values)} numbers for {some(len(steps), 'step')}")
+    return steps, values
+
+
+def _draw(lines: Lines, log_steps: bool, unit: str = "step") -> Figure:
+    after = [step for steps, _ in lines.values() for step in steps if step > 0]
+    least = min(after, default=1.0) if log_steps else 0.0
+    fig = Figure(
+        [
+            _trace(i, name, steps, np.maximum(steps, least), values, unit)
+            for i, (name, (steps, values)) in enumerate(lines.items())
+        ]
+    )
+    fig.update_xaxes(title_text="training step" if unit == "step" else unit, zeroline=False)
     if log_steps:
-        fig.update_xaxes(dtick="D2", minor={"showgrid": False})
+        fig.update_xaxes(type="log", dtick="D2", minor={"showgrid": False})
     legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"}
     fig.update_layout(legend=legend, showlegend=len(lines) > 1, hovermode="x unified")
     return fig
 
 
-def _line(i: int, name: str, steps: np.ndarray, x: np.ndarray, y: np.ndarray) -> go.Scatter:
+def _trace(
+    i: int, name: str, steps: np.ndarray, x: np.ndarray, y: np.ndarray, unit: str
+) -> go.Scatter:
     style = {"color": theme.OKABE_ITO[i % 8], "dash": theme.DASHES[i % 8], "width": 2}
     return go.Scatter(
         x=x,
         y=y,
         customdata=steps,
-        mode="lines+markers" if len(x) <= 40 else "lines",
+        mode="lines+markers" if len(steps) <= 40 else "lines",
         line=style,
         marker={"symbol": theme.MARKERS[i % 8], "size": 6},
         name=escape(name),
         hovertemplate="%{y:.3f} at %{customdata:,}",
+        meta={"numbers": {"customdata": unit, "y": "value"}, "series": name},
     )
 
 
@@ -194,7 +206,10 @@ def _window(fig: Figure, window: tuple[float, float] | None, words: str) -> None
         return
     if not window[0] <= window[1]:
         raise ValueError(f"window is (first step, last step), not {window}")
-    fig.add_vrect(x0=window[0], x1=window[1], fillcolor=theme.SHADE, line_width=0, layer="below")
+    least = 1 if fig.layout.xaxis.type == "log" else window[0]  # a logarithm has no 0
+    fig.add_vrect(
+        x0=max(window[0], least), x1=window[1], fillcolor=theme.SHADE, line_width=0, layer="below"
+    )
     _note(fig, escape(words), x=window[0], y=1, yref="y domain", yanchor="top")
 
 
@@ -219,20 +234,14 @@ def _note(fig: Figure, words: str, *, x: float, **place: Any) -> None:
     fig.add_annotation(text=words, x=x, xanchor="left", **_NOTE | place)
 
 
-def _gaps(lines: Mapping[str, np.ndarray]) -> str:
-    count = sum(int(np.isnan(v).sum()) for v in lines.values())
+def _gaps(lines: Lines) -> str:
+    count = sum(int(np.isnan(values).sum()) for _, values in lines.values())
     return f"{some(count, 'point')} without a number (NaN) left out" if count else ""
 
 
-def _alt(
-    steps: np.ndarray,
-    lines: Mapping[str, np.ndarray],
-    window: tuple[float, float] | None,
-    words: str,
-    unit: str = "step",
-) -> str:
+def _alt(lines: Lines, window: tuple[float, float] | None, words: str, unit: str = "step") -> str:
     said = []
-    for name, values in lines.items():
+    for name, (steps, values) in lines.items():
         good = np.flatnonzero(np.isfinite(values))
         if good.size:
             first, last = good[0], good[-1]
@@ -240,5 +249,5 @@ def _alt(
                 f"{name} goes from {values[first]:.2f} at {unit} {steps[first]:g} "
                 f"to {values[last]:.2f} at {unit} {steps[last]:g}"
             )
-    text = listing(said, 6).capitalize() + "." if said else "No numbers yet."
+    text = f"{sentence(listing(said, 6))}." if said else "No numbers yet."
     return text + (f" Shaded, {words}: {window[0]:g} to {window[1]:g}." if window else "")

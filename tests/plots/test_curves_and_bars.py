@@ -89,19 +89,24 @@ def test_the_formation_window_is_shaded_where_it_is_on_a_logarithmic_axis():
 def test_losses_without_steps_or_without_losses_are_refused():
     with pytest.raises(ValueError, match="there is none yet"):
         plots.loss_curve([])
-    with pytest.raises(ValueError, match="end in 'loss'"):
+    with pytest.raises(ValueError, match="ends in 'loss'"):
         plots.loss_curve({"step": [1], "accuracy": [0.5]})
     with pytest.raises(ValueError, match="2 numbers for 3 steps"):
         plots.scores_by_step([1, 2, 3], {"a": [0, 1]})
 
 
-def test_a_missing_evaluation_is_a_gap_and_counted():
-    fig = plots.loss_curve([*ROWS, {"step": 200, "train_loss": 0.4}])
-    assert np.isnan(fig.data[1].y[3])
+def test_what_was_not_measured_has_no_point_and_what_is_no_number_is_counted():
+    later = [{"step": 200, "train_loss": 0.4, "held_out_loss": None}]
+    fig = plots.loss_curve([*ROWS, *later])
+    assert fig.data[1].customdata.tolist() == [0, 10, 100]
+    assert plots.about(fig).notes == ()
+    assert [t.name for t in plots.loss_curve(later).data] == ["train loss"]
+    assert plots.loss_curve(ROWS[:1], window=(0, 5)).data[0].x.tolist() == [1]  # a run's first row
+    fig = plots.loss_curve([*ROWS, {"step": 200, "train_loss": float("nan")}])
     assert "1 point without a number" in plots.about(fig).notes[0]
 
 
 def test_loss_by_position_starts_at_position_zero():
     fig = plots.loss_by_position({"clean": [4, 3, 1], "ablated": torch.tensor([4.0, 4.0])})
     assert fig.data[0].x.tolist() == [0, 1, 2]
-    assert np.isnan(fig.data[1].y[2])
+    assert fig.data[1].y.tolist() == [4, 4]
