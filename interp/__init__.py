@@ -8,7 +8,7 @@ from interp.config import TransformerConfig
 from interp.model import Transformer
 
 if TYPE_CHECKING:
-    from interp import tasks
+    from interp import probes, tasks
     from interp.interop import load_transformer_lens, save_transformer_lens
     from interp.runs import Run, load
     from interp.training import TrainingOptions, TrainingStopped, train
@@ -22,6 +22,7 @@ __all__ = [
     "Transformer",
     "TransformerConfig",
     "load",
+    "probes",
     "load_transformer_lens",
     "save",
     "save_transformer_lens",
@@ -37,6 +38,7 @@ _LATER: dict[str, str | None] = {
     "load": "interp.runs",
     "load_transformer_lens": "interp.interop",
     "save_transformer_lens": "interp.interop",
+    "probes": None,
     "tasks": None,
     "train": "interp.training",
 }

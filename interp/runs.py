@@ -148,7 +148,9 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
 
     Keys: `step`, `tokens`, `seconds`, `learning_rate`, `train_loss`, `train_accuracy` (over the
     steps since the last evaluation; None at first), `held_out_loss`, `held_out_accuracy` (None
-    without a held-out split); losses in nats a scored target.
+    without a held-out split); losses in nats a scored target. `max_induction`,
+    `max_previous_token`, `max_duplicate_token`, `max_sink`, `max_normalized_entropy`: for each
+    layer the maximum over its heads.
 
     Raises:
         ValueError: A line is broken.

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import interp
+from interp import probes
 from interp.runs import checkpoint_steps, read_metrics
 from interp.tasks import Batch, make
 from interp.training import TrainingOptions, TrainingStopped
@@ -103,6 +104,21 @@ def test_metrics_have_a_line_for_each_evaluation(run):
     assert first["train_loss"] is None
     assert last["tokens"] == 24 * 4 * 16
     assert last["held_out_loss"] < first["held_out_loss"]
+
+
+def test_metrics_have_the_best_head_of_each_layer(run):
+    last = run.metrics[-1]
+    for name in ("induction", "previous_token", "duplicate_token", "sink", "normalized_entropy"):
+        assert len(last[f"max_{name}"]) == 2
+        assert all(0 <= score <= 1 for score in last[f"max_{name}"])
+    scores = probes.induction_scores(run.model, n_sequences=4).amax(-1)
+    torch.testing.assert_close(torch.tensor(last["max_induction"]), scores)
+
+
+def test_model_without_softmax_trains_and_has_no_head_scores(tmp_path):
+    linear = trained(tmp_path / "a", tiny_config(attention="linear"), steps=2)
+    assert "max_induction" not in linear.metrics[-1]
+    assert linear.metrics[-1]["held_out_loss"] > 0
 
 
 def test_half_written_metrics_line_is_left_out(run, tmp_path):

@@ -13,7 +13,7 @@ from interp.model import Transformer
 from interp.runs import Run
 from interp.tasks import Batch, Task, make
 from interp.training.data import Draw, Source, check_fit, source_of
-from interp.training.evaluation import held_out_scores
+from interp.training.evaluation import best_heads, held_out_scores
 from interp.training.folder import (
     append_metrics,
     claimed,
@@ -105,7 +105,7 @@ class _Loop:
         options = trainer.options
         self.keep = set(options.checkpoint_steps())
         self.measure = set(options.evaluation_steps())
-        self.held_out = _held_out(source, options, trainer.device)
+        self.source, self.evaluated = source, _evaluated(source, options, trainer.device)
         self.saved_at = time.perf_counter()
 
     def begin(self) -> None:
@@ -182,7 +182,9 @@ class _Loop:
             "held_out_loss": None,
             "held_out_accuracy": None,
         }
-        return line | held_out_scores(trainer.model, self.held_out) if self.held_out else line
+        if self.source.held_out is not None:
+            line |= held_out_scores(trainer.model, self.evaluated)
+        return line | best_heads(trainer.model, self.evaluated)
 
     def _stop_if_asked(self) -> None:
         trainer = self.trainer
@@ -196,11 +198,10 @@ class _Loop:
         )
 
 
-def _held_out(source: Source, options: TrainingOptions, device: torch.device) -> Batch | None:
-    if source.held_out is None:
-        return None
-    generator = torch.Generator().manual_seed(HELD_OUT_SEED)
-    return source.held_out(options.evaluation_size, generator).to(device)
+def _evaluated(source: Source, options: TrainingOptions, device: torch.device) -> Batch:
+    """What is measured on: held-out sequences, or a function's, drawn apart from training's."""
+    generator, draw = torch.Generator().manual_seed(HELD_OUT_SEED), source.held_out or source.train
+    return draw(options.evaluation_size, generator).to(device)
 
 
 def _device(device: str | torch.device) -> torch.device:
