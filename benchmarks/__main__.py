@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python -m benchmarks [NAME …] [--quick] [--patience SECONDS]`.
+"""Run the benchmarks: `python -m benchmarks [NAME …] [--quick] [--busy]`.
 
 Each runs in a process of its own, prints its ratios against the limits that they should keep,
 and leaves every sample in benchmarks/results. A limit that is not met, or a benchmark that
@@ -9,13 +9,15 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
-from benchmarks import import_time, model_speed, record
+from benchmarks import ablation_sweep, head_statistics, import_time, model_speed, record
 from benchmarks.record import ROOT, Measurement
+from benchmarks.timing import Clock
 
 RESULTS = ROOT / "benchmarks" / "results"
 QUICK_RESULTS = ROOT / "runs" / "benchmarks"  # not kept: tiny sizes say nothing about speed
@@ -29,24 +31,31 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     out = args.out or (QUICK_RESULTS if args.quick else RESULTS)
     if len(args.names) == 1:
-        run(args.names[0], quick=args.quick, patience=args.patience, out=out)
+        run(args.names[0], quick=args.quick, patience=args.patience, busy=args.busy, out=out)
         return
     for name in args.names or BENCHMARKS:
         command = [sys.executable, "-m", "benchmarks", name, f"--out={out}"]
-        command += [f"--patience={args.patience}", *(["--quick"] if args.quick else [])]
+        command += [f"--patience={args.patience}"]
+        command += [flag for flag in ("--quick", "--busy") if getattr(args, flag[2:])]
         done = subprocess.run(command, cwd=ROOT, check=False)
         if done.returncode:
             print(f"{name} ended with exit code {done.returncode}; see above", file=sys.stderr)
 
 
-def run(name: str, *, quick: bool, patience: float, out: Path) -> None:
+def run(name: str, *, quick: bool, patience: float, busy: bool, out: Path) -> None:
     """Run one benchmark here, print it and save it."""
     os.environ["HF_HUB_OFFLINE"] = "1"
+    if busy:
+        torch.set_num_threads(1)
+    clock: Clock = "processor" if busy else "wall"
     console = Console()
     console.rule(name)
-    measurements = BENCHMARKS[name](quick=quick, patience=patience)
-    record.show(measurements, console=console)
-    console.print(f"All samples: {record.save(name, measurements, folder=out)}")
+    measurements: list[Measurement] = []
+    for measurement in BENCHMARKS[name](quick=quick, patience=patience, clock=clock):
+        measurements.append(measurement)
+        record.show(measurement, console=console)
+        path = record.save(name, measurements, folder=out)
+    console.print(f"All samples: {path}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,13 +69,20 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="how long each comparison waits for others to leave the machine",
     )
+    parser.add_argument(
+        "--busy",
+        action="store_true",
+        help="one thread, in processor time: for a machine that others never leave",
+    )
     parser.add_argument("--out", type=Path, help="folder for the JSON files")
     return parser
 
 
-BENCHMARKS: dict[str, Callable[..., list[Measurement]]] = {
+BENCHMARKS: dict[str, Callable[..., Iterator[Measurement]]] = {
     "import_time": import_time.measure,
     "model_speed": model_speed.measure,
+    "ablation_sweep": ablation_sweep.measure,
+    "head_statistics": head_statistics.measure,
 }
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ is held to. Beside it, the loop that everyone writes (a hook on z, one pass a he
 model and over TransformerLens's, with the same weights, reference batch and loss.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -36,14 +37,15 @@ GOALS = (
 QUICK = (Goal(peers.Size(2, 2, 16, 11, 8, 2), share=0.9, speedup=2.0),)
 
 
-def measure(*, quick: bool = False, patience: float = 300.0) -> list[Measurement]:
+def measure(*, quick: bool = False, **how: Any) -> Iterator[Measurement]:
     """The sweep, the loops and one bare pass, at each size."""
     budget = {"rounds": 3, "warmup": 1, "shortest": 0.0} if quick else {"rounds": 7, "warmup": 1}
     goals = QUICK if quick else GOALS
-    return [_compare(goal, budget=budget | {"patience": patience}) for goal in goals]
+    for goal in goals:
+        yield _compare(goal, budget=budget | how)
 
 
-def _compare(goal: Goal, *, budget: dict[str, float]) -> Measurement:
+def _compare(goal: Goal, *, budget: dict[str, Any]) -> Measurement:
     size, generator = goal.size, torch.Generator().manual_seed(0)
     bare = peers.Bare(size, generator)
     tokens, reference = size.tokens(generator), size.tokens(generator)

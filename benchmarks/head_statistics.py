@@ -6,7 +6,7 @@ take the same statistics from them. Memory is the peak of a whole process, one f
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -35,19 +35,20 @@ def size_of(n: int) -> peers.Size:
     return peers.Size(n_layers=2, n_heads=8, d_model=256, d_vocab=512, n_ctx=n, batch=1)
 
 
-def measure(*, quick: bool = False, patience: float = 300.0) -> list[Measurement]:
+def measure(*, quick: bool = False, **how: Any) -> Iterator[Measurement]:
     """Time at two lengths; memory at those and at 32,768."""
     limits = {QUICK: 100.0} if quick else TIME_LIMITS
     budget = {"rounds": 2, "warmup": 1, "shortest": 0.0} if quick else {"rounds": 9, "warmup": 1}
-    times = [_times(n, limit, budget | {"patience": patience}) for n, limit in limits.items()]
-    lengths = [*limits] if quick else [*limits, LONGEST]
-    return times + [_memory(n) for n in lengths]
+    for n, limit in limits.items():
+        yield _times(n, limit, budget | how)
+    for n in [*limits] if quick else [*limits, LONGEST]:
+        yield _memory(n, alone=quick)
 
 
 # --- time ------------------------------------------------------------------------------
 
 
-def _times(n: int, limit: float, budget: dict[str, float]) -> Measurement:
+def _times(n: int, limit: float, budget: dict[str, Any]) -> Measurement:
     size, generator = size_of(n), torch.Generator().manual_seed(0)
     bare, tokens = peers.Bare(size, generator), size.tokens(generator)
     model = peers.ours(bare)
@@ -84,10 +85,10 @@ def _peers_that_fit(bare: peers.Bare, tokens: Tensor) -> dict[str, Callable[[Ten
 # --- memory ----------------------------------------------------------------------------
 
 
-def _memory(n: int) -> Measurement:
-    size, ways = size_of(n), dict(WAYS)
-    if not _patterns_fit(size):
-        ways = {name: way for name, way in ways.items() if name in ("forward", "ours")}
+def _memory(n: int, *, alone: bool) -> Measurement:
+    """Peaks of a process each; `alone`, or where patterns don't fit, without the other tools."""
+    size = size_of(n)
+    ways = ["forward", "ours"] if alone or not _patterns_fit(size) else list(WAYS)
     peaks = {name: peak(in_own_process, way=name, n=n) for name in ways}
     gigabytes = {name: p.bytes / 1e9 for name, p in peaks.items()}
     ratios = {name: g / gigabytes["forward"] for name, g in gigabytes.items()}

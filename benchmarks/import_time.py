@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 from benchmarks.memory import ROOT
 from benchmarks.record import Check, Measurement, timed
@@ -12,12 +14,12 @@ HEAVY = ("transformers", "transformer_lens", "streamlit", "pandas", "plotly")
 SECONDS = 0.5
 
 
-def measure(*, quick: bool = False, patience: float = 300.0) -> list[Measurement]:
+def measure(*, quick: bool = False, **how: Any) -> Iterator[Measurement]:
     """Start Python with torch, and with torch and interp, in turns."""
     programs = {"import torch": "import torch", "import torch, interp": "import torch, interp"}
     timing = interleave(
         {name: _program(code) for name, code in programs.items()},
-        rounds=1 if quick else 11, warmup=0 if quick else 1, shortest=0.0, patience=patience,
+        rounds=1 if quick else 11, warmup=0 if quick else 1, shortest=0.0, **how,
     )  # fmt: skip
     added = timing.difference("import torch, interp", "import torch")
     loaded = _loaded_modules()
@@ -25,7 +27,7 @@ def measure(*, quick: bool = False, patience: float = 300.0) -> list[Measurement
         Check("import interp, seconds over import torch", added, at_most=SECONDS),
         *(Check(f"modules of {name} that it loads", loaded[name], at_most=0) for name in HEAVY),
     ]
-    return [timed("import", timing, baseline="import torch", settings={}, checks=checks)]
+    yield timed("import", timing, baseline="import torch", settings={}, checks=checks)
 
 
 def _program(code: str) -> Action:

@@ -5,8 +5,9 @@ gets without asking for anything, and are held against the bare forward pass.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,18 +26,16 @@ QUICK = (peers.Size(n_layers=1, n_heads=2, d_model=16, d_vocab=11, n_ctx=8, batc
 LIMITS = {"forward": 1.05, "step": 1.08, "cache": 1.25}  # ours over bare
 
 
-def measure(*, quick: bool = False, patience: float = 300.0) -> list[Measurement]:
+def measure(*, quick: bool = False, **how: Any) -> Iterator[Measurement]:
     """Each of forward, step and cache at each size."""
     sizes = QUICK if quick else SIZES
     budget = {"rounds": 3, "warmup": 1, "shortest": 0.0} if quick else {"rounds": 21}
-    return [
-        _compare(kind, size, budget=budget | {"patience": patience})
-        for size in sizes
-        for kind in LIMITS
-    ]
+    for size in sizes:
+        for kind in LIMITS:
+            yield _compare(kind, size, budget=budget | how)
 
 
-def _compare(kind: str, size: peers.Size, *, budget: dict[str, float]) -> Measurement:
+def _compare(kind: str, size: peers.Size, *, budget: dict[str, Any]) -> Measurement:
     generator = torch.Generator().manual_seed(0)
     bare, tokens = peers.Bare(size, generator), size.tokens(generator)
     models = {"ours": peers.ours(bare), "TransformerLens": peers.transformer_lens(bare)}

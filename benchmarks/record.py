@@ -73,6 +73,7 @@ def timed(
         samples={n: [r.seconds[n] for r in timing.rounds] for n in names},
         checks=checks,
         notes={
+            "clock": timing.clock,
             "calm": timing.calm,
             "rounds_counted": len(timing.counted),
             "counted": [r in timing.counted for r in timing.rounds],
@@ -117,19 +118,19 @@ def save(benchmark: str, measurements: list[Measurement], *, folder: Path) -> Pa
     return path
 
 
-def show(measurements: list[Measurement], *, console: Console) -> None:
-    """Print each comparison as a table and each limit as met or not met."""
-    for m in measurements:
-        mood = "" if m.notes.get("calm", True) else " (others were using the machine)"
-        table = Table(title=m.name + mood, title_justify="left")
-        for heading in ("", f"median [{m.unit}]", f"over {m.baseline}"):
-            table.add_column(heading, justify="left" if heading == "" else "right")
-        for name, median in m.medians.items():
-            table.add_row(name, f"{median:.4g}", f"{m.ratios[name]:.3f}")
-        console.print(table)
-        for check in m.checks:
-            verdict = "[blue]met[/]" if check.met else "[bold]not met[/]"
-            console.print(f"  {check.claim}: {check.value:.3f}, wanted {check.limit}: {verdict}")
+def show(measurement: Measurement, *, console: Console) -> None:
+    """Print a comparison as a table, and each limit as met or not met."""
+    m = measurement
+    mood = "" if m.notes.get("calm", True) else " (others were using the machine)"
+    table = Table(title=m.name + mood, title_justify="left")
+    for heading in ("", f"median [{m.unit}]", f"over {m.baseline}"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for name, median in m.medians.items():
+        table.add_row(name, f"{median:.4g}", f"{m.ratios[name]:.3f}")
+    console.print(table)
+    for check in m.checks:
+        verdict = "[blue]met[/]" if check.met else "[bold]not met[/]"
+        console.print(f"  {check.claim}: {check.value:.3f}, wanted {check.limit}: {verdict}")
 
 
 def _as_json(measurement: Measurement) -> dict[str, Any]:

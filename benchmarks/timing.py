@@ -4,17 +4,23 @@ The speed of a machine drifts (clock, caches, neighbours), so times taken one af
 cannot be compared to a few per cent. Here each round runs every contestant once, in turns
 forwards and backwards (A B C, C B A, ...), and contestants are compared within rounds: the
 ratio of a contestant to the baseline is the median over rounds of its ratio in that round.
+
+On a machine that is never left alone, wall time says little. Processor time on one thread
+still compares the work that contestants do: what preempts them is not charged to them.
 """
 
+import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from benchmarks.load import Meter, wait_for_calm
 
 LONGEST_WAIT = 15.0  # seconds that one disturbed round is waited for, at most
 Action = Callable[[], object]
+Clock = Literal["wall", "processor"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,7 @@ class Timing:
     rounds: list[Round]
     wanted: int
     repeats: dict[str, int]  # calls averaged within one sample
+    clock: Clock = "wall"
 
     @property
     def counted(self) -> list[Round]:
@@ -64,8 +71,11 @@ def interleave(
     warmup: int = 2,
     shortest: float = 0.1,
     patience: float = 300.0,
+    clock: Clock = "wall",
 ) -> Timing:
     """Time `actions` against each other until `rounds` rounds ran undisturbed.
+
+    In processor time nothing disturbs: all rounds count, and none is waited for.
 
     Args:
         actions: What to run, by name.
@@ -73,43 +83,57 @@ def interleave(
         warmup: Untimed calls of each before the first round.
         shortest: A sample repeats its call until it lasts about so many seconds.
         patience: Seconds after which disturbed rounds count too, and `Timing.calm` is False.
+        clock: What a second is: of the wall's clock, or of work of this process and its children.
     """
     for action in actions.values():
         for _ in range(warmup):
             action()
-    repeats = {name: _repeats(action, shortest) for name, action in actions.items()}
+    now = CLOCKS[clock]
+    repeats = {name: _repeats(action, shortest, now) for name, action in actions.items()}
     end = time.perf_counter() + patience
     done: list[Round] = []
     while not _enough(done, rounds, time.perf_counter() > end):
         if done and done[-1].disturbed:
             wait_for_calm(min(LONGEST_WAIT, max(end - time.perf_counter(), 0.0)))
         names = list(actions) if len(done) % 2 == 0 else list(actions)[::-1]
-        done.append(_run_round(actions, names, repeats))
-    return Timing(done, rounds, repeats)
+        done.append(_run_round({name: actions[name] for name in names}, repeats, clock))
+    return Timing(done, rounds, repeats, clock)
 
 
 def _enough(done: list[Round], rounds: int, late: bool) -> bool:
     return len(done) >= rounds if late else sum(not r.disturbed for r in done) >= rounds
 
 
-def _run_round(actions: Mapping[str, Action], names: list[str], repeats: dict[str, int]) -> Round:
+def _run_round(actions: Mapping[str, Action], repeats: dict[str, int], clock: Clock) -> Round:
     meter, seconds = Meter(), {}
-    for name in names:
-        seconds[name] = _seconds(actions[name], repeats[name])
+    for name, action in actions.items():
+        seconds[name] = _seconds(action, repeats[name], CLOCKS[clock])
     foreign, disturbed = meter.read()
-    return Round({name: seconds[name] for name in actions}, foreign, disturbed)
+    return Round(seconds, foreign, disturbed and clock == "wall")
 
 
-def _seconds(action: Action, repeats: int) -> float:
-    start = time.perf_counter()
+def _seconds(action: Action, repeats: int, now: Callable[[], float]) -> float:
+    start = now()
     for _ in range(repeats):
         action()
-    return (time.perf_counter() - start) / repeats
+    return (now() - start) / repeats
 
 
-def _repeats(action: Action, shortest: float) -> int:
+def _repeats(action: Action, shortest: float, now: Callable[[], float]) -> int:
     """Calls that last about `shortest` seconds, from the faster of two calls."""
     if not shortest:
         return 1
-    once = min(_seconds(action, 1), _seconds(action, 1))
+    once = min(_seconds(action, 1, now), _seconds(action, 1, now))
     return max(1, round(shortest / max(once, 1e-9)))
+
+
+def processor_seconds() -> float:
+    """Processor time of this process, all its threads, and its finished children."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+CLOCKS: dict[Clock, Callable[[], float]] = {
+    "wall": time.perf_counter,
+    "processor": processor_seconds,
+}
