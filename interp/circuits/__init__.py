@@ -2,6 +2,8 @@
 
 from interp.circuits.attribution import ScoreAttribution, score_attribution
 from interp.circuits.factored import FactoredMatrix
+from interp.circuits.induction import InductionCircuit, induction_circuit
+from interp.circuits.paths import token_match
 from interp.circuits.weights import (
     composition_percentiles,
     composition_scores,
@@ -12,11 +14,14 @@ from interp.circuits.weights import (
 
 __all__ = [
     "FactoredMatrix",
+    "InductionCircuit",
     "ScoreAttribution",
     "composition_percentiles",
     "composition_scores",
     "copying_score",
+    "induction_circuit",
     "ov",
     "qk",
     "score_attribution",
+    "token_match",
 ]

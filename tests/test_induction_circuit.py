@@ -1,0 +1,62 @@
+import math
+
+import pytest
+import torch
+
+from interp.circuits import induction_circuit
+from tests import oracle
+from tests.tiny import tiny
+
+
+def test_the_oracle_s_circuit_is_its_two_heads_and_their_k_edge():
+    model = oracle.model((oracle.previous, oracle.sink), (oracle.induction, oracle.duplicate))
+    circuit = induction_circuit(model, n_sequences=4)
+    assert (circuit.sources, circuit.targets) == (("L0H0",), ("L1H0",))
+    assert circuit.score == pytest.approx(1)
+    assert circuit.score_drop[0, 0] == pytest.approx(circuit.score - circuit.score_without)
+    assert circuit.score_drop[0, 0] > 0.9
+    assert circuit.score_drop_q[0, 0] == 0
+    assert circuit.token_match[0, 0] == 1
+    assert circuit.token_match_without[0, 0] < 0.2  # chance is 1 / 19
+    assert circuit.percentile[0, 0] == 1
+    drops = dict(zip(circuit.candidates, circuit.candidates_drop.tolist(), strict=True))
+    assert drops["L0H1"] == 0  # the decoy
+    assert circuit.loss_without_previous > 0.5
+    assert abs(circuit.loss_without_previous_kept_patterns) < 1e-5
+    assert circuit.loss_without_induction > 0.5
+    assert "L1H0 does induction (1.00), on what L0H0" in circuit.verdict
+
+
+def test_two_earlier_heads_that_back_each_other_up_are_found_as_a_set():
+    model = oracle.model((oracle.previous, oracle.previous), (oracle.induction, oracle.duplicate))
+    circuit = induction_circuit(model, n_sequences=4)
+    assert set(circuit.sources) == {"L0H0", "L0H1"}
+    assert circuit.candidates_drop.abs().max() < 0.05  # either is enough alone
+    assert circuit.score_without < 0.1
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [
+        ((oracle.previous, oracle.sink), (oracle.duplicate, oracle.sink)),
+        ((oracle.uniform, oracle.sink), (oracle.look_back(4), oracle.uniform)),
+    ],
+)
+def test_a_model_without_the_circuit_has_none(heads):
+    circuit = induction_circuit(oracle.model(*heads), n_sequences=4)
+    assert (circuit.sources, circuit.targets) == ((), ())
+    assert circuit.verdict == "No head does induction here."
+    assert math.isnan(circuit.loss_without_previous)
+    assert "induction" in repr(circuit).lower()
+
+
+def test_an_untrained_model_has_no_circuit_and_is_left_as_it_was():
+    model = tiny("llama", d_vocab=20, n_ctx=24)
+    before = {name: x.clone() for name, x in model.state_dict().items()}
+    assert induction_circuit(model, n_sequences=4).targets == ()
+    assert all(torch.equal(before[name], x) for name, x in model.state_dict().items())
+
+
+def test_a_model_that_is_not_ours_is_refused():
+    with pytest.raises(TypeError, match="wanted a Transformer"):
+        induction_circuit(torch.nn.Linear(2, 2))
