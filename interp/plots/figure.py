@@ -111,7 +111,7 @@ def finish(
 def _bar_title(words: str, top: int) -> dict[str, Any]:
     """An annotation over the colour bar: plotly's own title is centred, and cut if it is long."""
     place = {"x": 0, "xref": "paper", "xanchor": "left", "xshift": -2}
-    place |= {"y": 1, "yref": "paper", "yanchor": "bottom", "yshift": top - 19}
+    place |= {"y": 1, "yref": "paper", "yanchor": "bottom", "yshift": top - 17}
     font = {"size": 12, "color": _theme.SOFT_INK}
     return {"text": words, "name": "colour bar", "showarrow": False, "font": font, **place}
 

@@ -1,7 +1,8 @@
 """Cells of a map: colours, hatches over what has no number, rings, outlines, and what is clicked.
 
-Cell (row, column) is centred on (y=row, x=column). A heatmap answers to no click in Streamlit and
-shows no text of its own in a legible colour, so a layer of invisible squares does both.
+Cell (row, column) is centred on (y=row, x=column). A heatmap answers to no click in Streamlit, and
+writes its own text in one colour: a layer of invisible squares is clicked instead, and a layer of
+words is written in black or white.
 """
 
 from typing import Any
@@ -127,13 +128,18 @@ def hatch(
 
 
 def outlines(
-    mask: Bool[np.ndarray, "row column"], why: str, axes: Axes = ROOT, *, legend: bool = True
+    mask: Bool[np.ndarray, "row column"],
+    why: str,
+    axes: Axes = ROOT,
+    *,
+    legend: bool = True,
+    width: float = 1.6,
 ) -> list[go.Scatter]:
     """Lines around the True cells."""
     if not mask.any():
         return []
     x, y = _borders(mask)
-    line = {"color": theme.OUTLINE, "width": 1.6 if len(mask) <= 64 else 1}
+    line = {"color": theme.OUTLINE, "width": width if len(mask) <= 64 else 1}
     return [
         go.Scatter(
             x=x,
@@ -162,6 +168,7 @@ def marks(
         return []
     ring = symbol.endswith("-open")
     shared = {"x": columns, "y": rows, "mode": "markers", "hoverinfo": "skip"}
+    shared["unselected"] = {"marker": {"opacity": 1}}  # a click elsewhere does not fade it
     halo = {"symbol": symbol, "size": size, "color": theme.HALO, "line": {"width": 5}}
     front = {"symbol": symbol, "size": size, "color": theme.RING, "line": {"width": 2}}
     if not ring:
@@ -172,16 +179,8 @@ def marks(
     ]
 
 
-def targets(
-    hover: list[str],
-    columns: int,
-    *,
-    text: list[str] | None = None,
-    ink: list[str] | None = None,
-    size: int = 12,
-    axes: Axes = ROOT,
-) -> go.Scatter:
-    """Invisible squares, one a cell in reading order: they are hovered and clicked, and hold text.
+def targets(hover: list[str], columns: int, axes: Axes = ROOT) -> go.Scatter:
+    """Invisible squares, one a cell in reading order: they are hovered and clicked.
 
     The x and y of a clicked point are the cell's column and row.
     """
@@ -189,16 +188,57 @@ def targets(
     return go.Scatter(
         x=cols,
         y=rows,
-        mode="markers" if text is None else "markers+text",
+        mode="markers",
         marker={"symbol": "square", "size": 24, "opacity": 0},
-        text=text,
-        textfont={"color": ink, "size": size},
+        selected={"marker": {"opacity": 0}},
+        unselected={"marker": {"opacity": 0}},
         hovertext=hover,
         hovertemplate="%{hovertext}<extra></extra>",
         name="cells",
         showlegend=False,
         **on(axes),
     )
+
+
+def words(
+    texts: list[str], columns: int, *, ink: list[str], size: int = 12, axes: Axes = ROOT
+) -> list[go.Scatter]:
+    """A text in each cell, in reading order; one trace an ink, so that a click fades none."""
+    rows, cols = np.divmod(np.arange(len(texts)), columns)
+    traces = []
+    for color in dict.fromkeys(ink):
+        chosen = [i for i, own in enumerate(ink) if own == color and texts[i]]
+        traces.append(
+            go.Scatter(
+                x=cols[chosen],
+                y=rows[chosen],
+                text=[texts[i] for i in chosen],
+                mode="text",
+                textfont={"color": color, "size": size},
+                selected={"textfont": {"color": color}},
+                unselected={"textfont": {"color": color}},
+                hoverinfo="skip",
+                name="text",
+                showlegend=False,
+                **on(axes),
+            )
+        )
+    return traces
+
+
+def selection(selected: tuple[int, int] | None, shape: tuple[int, ...]) -> list[go.Scatter]:
+    """An outline around the selected (row, column), if there is one.
+
+    Raises:
+        ValueError: there is no such cell.
+    """
+    if selected is None:
+        return []
+    if not (0 <= selected[0] < shape[0] and 0 <= selected[1] < shape[1]):
+        raise ValueError(f"selected is a cell of {shape[0]} × {shape[1]}, not {selected}")
+    mask = np.zeros(shape, bool)
+    mask[selected] = True
+    return outlines(mask, "selected", legend=False, width=3)
 
 
 def counted_axis(

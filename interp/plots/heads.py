@@ -38,6 +38,7 @@ def head_heatmap(
     threshold: float | None = None,
     ring: Numbers | None = None,
     limits: tuple[float, float] | None = None,
+    selected: tuple[int, int] | None = None,
     formula: str = "",
     theme: str = "light",
 ) -> Figure:
@@ -51,6 +52,7 @@ def head_heatmap(
         threshold: heads at or over it are ringed (0.9 for entropies). NaN never is.
         ring: instead of a threshold, a bool [L H].
         limits: the ends of the colour scale, where the kind's are not wanted.
+        selected: a (layer, head) to outline.
         formula: how the numbers are made, for whoever asks.
         theme: "light" or "dark".
 
@@ -64,6 +66,7 @@ def head_heatmap(
     span = scales.limits(array, kind, given=limits)
     fig = Figure()
     fig.add_traces(_mosaic(array, kind, span, name, ringed))
+    fig.add_traces(grid.selection(selected, array.shape))
     fig.update_layout(
         coloraxis=grid.coloraxis(kind, span),
         xaxis=grid.counted_axis(array.shape[1], "head", prefix="H"),
@@ -122,20 +125,21 @@ def _mosaic(
         grid.targets(
             hovers(head_names(values), name, values),
             values.shape[1],
-            text=_texts(values, kind, clipped) if few else None,
-            ink=scales.inks(values, kind, span=span) if few else None,
-            axes=axes,
+            axes,
         ),
+        *(_words(values, kind, span, axes) if few else []),
     ]
 
 
-def _texts(values: np.ndarray, kind: str, clipped: np.ndarray) -> list[str]:
+def _words(values: np.ndarray, kind: str, span: tuple[float, float], axes: grid.Axes) -> list[Any]:
     plus = scales.scale_of(kind).diverging
-    marks = ["◆ " if out else "" for out in clipped.ravel()]
-    return [
+    marks = ["◆ " if out else "" for out in scales.beyond(values, span).ravel()]
+    texts = [
         "" if np.isnan(v) else mark + rounded(v, plus=plus)
         for v, mark in zip(values.ravel(), marks, strict=True)
     ]
+    ink = scales.inks(values, kind, span=span)
+    return grid.words(texts, values.shape[1], ink=ink, axes=axes)
 
 
 def head_names(values: Float[np.ndarray, "layer head"]) -> list[str]:

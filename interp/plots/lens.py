@@ -139,12 +139,14 @@ def _map(
     fig = Figure([grid.colors(array, numbers=numbers)])
     fig.add_traces(grid.hatch(np.isnan(array), "not a number", missing=True))
     fig.add_traces(grid.marks(scales.beyond(array, span), "beyond", symbol="diamond"))
-    ink = scales.inks(array, kind, span=span) if shown else None
     places = [f"{layer}, {across} {c}" for layer in names for c in range(columns)]
     hover = hovers(places, name, array)
     if read is not None:
         hover = [f"{h}<br>says {t}" for h, t in zip(hover, token_labels(read), strict=True)]
-    fig.add_trace(grid.targets(hover, columns, text=shown, ink=ink, size=10))
+    fig.add_trace(grid.targets(hover, columns))
+    if shown:
+        ink = scales.inks(array, kind, span=span)
+        fig.add_traces(grid.words(shown, columns, ink=ink, size=10))
     fig.update_layout(coloraxis=grid.coloraxis(kind, span), hoverdistance=-1)
     fig.update_layout(xaxis=_across(labels, columns, across), yaxis=_down(names))
     return fig

@@ -3,7 +3,6 @@
 import base64
 import struct
 import zlib
-from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -88,7 +87,7 @@ def attention_thumbnails(
         xanchor="left", yanchor="top", sizing="stretch", layer="below",
     )  # fmt: skip
     fig.add_trace(grid.targets(head_names(array[:, :, 0, 0]), heads))
-    fig.add_traces(_selection(selected, (layers, heads)))
+    fig.add_traces(grid.selection(selected, (layers, heads)))
     fig.update_layout(
         xaxis=grid.counted_axis(heads, "head", prefix="H"),
         yaxis=grid.counted_axis(layers, "layer (first on top)", prefix="L", down=True),
@@ -138,16 +137,6 @@ def _sheet(codes: UInt8[np.ndarray, "layer head row column"]) -> UInt8[np.ndarra
     tiles = np.pad(tiles, ((0, 0), (0, 0), (GAP, GAP), (GAP, GAP)), constant_values=NOTHING)
     layers, heads, height, width = tiles.shape
     return tiles.swapaxes(1, 2).reshape(layers * height, heads * width)
-
-
-def _selection(selected: tuple[int, int] | None, shape: tuple[int, int]) -> Sequence:
-    if selected is None:
-        return []
-    if not (0 <= selected[0] < shape[0] and 0 <= selected[1] < shape[1]):
-        raise ValueError(f"selected is a (layer, head) of {shape[0]} × {shape[1]}, not {selected}")
-    mask = np.zeros(shape, bool)
-    mask[selected] = True
-    return grid.outlines(mask, "selected", legend=False)
 
 
 _theme = theme  # the module, where an argument has its name

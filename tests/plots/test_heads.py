@@ -16,6 +16,16 @@ def cells(fig):
     return next(t for t in fig.data if t.name == "cells")
 
 
+def texts(fig):
+    """What is written in the cells, by (row, column)."""
+    return {
+        (int(y), int(x)): text
+        for t in fig.data
+        if t.name == "text"
+        for x, y, text in zip(t.x, t.y, t.text, strict=True)
+    }
+
+
 def named(fig, name):
     return [t for t in fig.data if t.name == name]
 
@@ -31,9 +41,13 @@ def test_layer_goes_down_from_the_top_and_head_goes_across():
 
 def test_the_number_at_a_cell_is_the_one_of_that_layer_and_head():
     values = np.arange(6).reshape(2, 3) / 10
-    over = cells(plots.head_heatmap(values))
+    fig = plots.head_heatmap(values)
+    over = cells(fig)
     place = [(int(y), int(x)) for x, y in zip(over.x, over.y, strict=True)]
-    assert [float(t) for t in over.text] == [round(float(values[p]), 2) for p in place]
+    assert place == list(np.ndindex(2, 3))
+    assert {p: float(t) for p, t in texts(fig).items()} == {
+        p: round(float(values[p]), 2) for p in place
+    }
     assert over.hovertext[5].startswith("L1H2")
 
 
@@ -76,7 +90,7 @@ def test_one_outlier_does_not_turn_the_rest_pale_and_is_marked():
     fig = plots.head_heatmap(values, kind="effect")
     assert fig.layout.coloraxis.cmax < 4  # three times the root mean square, 3.38
     assert "1 cell beyond the colour scale" in plots.about(fig).notes[0]
-    assert cells(fig).text[3 * 8 + 4] == "◆ +9.00"
+    assert texts(fig)[3, 4] == "◆ +9.00"
 
 
 def test_a_score_outside_its_range_is_refused_not_clipped():
@@ -93,7 +107,7 @@ def test_nan_is_crossed_out_and_counted_never_zero():
     assert (np.nanmin(cross.x), np.nanmax(cross.x)) == (0.5, 1.5)
     assert (np.nanmin(cross.y), np.nanmax(cross.y)) == (-0.5, 0.5)
     assert "1 cell without a number" in plots.about(fig).notes[0]
-    assert cells(fig).text[1] == ""
+    assert (0, 1) not in texts(fig)
     assert not named(plots.head_heatmap([[0.5, 0.0]]), "not a number")  # control
 
 
@@ -120,7 +134,15 @@ def test_every_cell_can_be_clicked_through_an_invisible_square():
     assert over.marker.symbol == "square"
     assert len(over.x) == 15
     assert trace(fig, "heatmap").hoverinfo == "skip"
+    assert over.unselected.marker.opacity == 0  # nor does it appear when another one is clicked
     assert fig.layout.hoverdistance == -1  # the whole cell answers, not only its middle
+
+
+def test_the_selected_head_is_outlined_and_must_exist():
+    (frame,) = named(plots.head_heatmap(np.zeros((2, 4)), selected=(1, 3)), "selected")
+    assert (np.nanmin(frame.y), np.nanmin(frame.x)) == (0.5, 2.5)
+    with pytest.raises(ValueError, match="a cell of 2 × 4"):
+        plots.head_heatmap(np.zeros((2, 4)), selected=(2, 0))
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -19,12 +19,17 @@ def cells(fig):
 
 def test_lens_writes_the_top_token_of_each_cell_first_layer_on_top():
     fig = plots.logit_lens([[0.1, 0.9], [0.8, 0.7]], [["a", "b"], ["<i>", "\n"]], labels=["x", "y"])
-    assert list(cells(fig).text) == ["a", "b", "&lt;i&gt;", "↵"]
+    written = {
+        (int(y), int(x)): (text, t.textfont.color)
+        for t in fig.data
+        if t.name == "text"
+        for x, y, text in zip(t.x, t.y, t.text, strict=True)
+    }
+    assert [written[p][0] for p in np.ndindex(2, 2)] == ["a", "b", "&lt;i&gt;", "↵"]
     assert heatmap(fig).z.tolist() == np.float32([[0.1, 0.9], [0.8, 0.7]]).tolist()
     assert fig.layout.yaxis.range[0] > fig.layout.yaxis.range[1]
     assert "says &lt;i&gt;" in cells(fig).hovertext[2]
-    dark_ink, light_ink = cells(fig).textfont.color[0], cells(fig).textfont.color[1]
-    assert dark_ink != light_ink  # 0.1 is pale, 0.9 is dark
+    assert written[0, 0][1] != written[0, 1][1]  # 0.1 is pale, 0.9 is dark
     with pytest.raises(ValueError, match="words are 1 lists of 2"):
         plots.logit_lens([[0.1, 0.9]], [["a"]])
 
