@@ -1,6 +1,16 @@
 """Models of other libraries: opened as our Transformer, written back, or wrapped as they are."""
 
+from interp.interop.llama2c import load_llama2c
+from interp.interop.mingpt import load_mingpt, load_nanogpt
+from interp.interop.tracr import load_tracr
 from interp.interop.transformer_lens import load_transformer_lens
 from interp.interop.transformer_lens_save import save_transformer_lens
 
-__all__ = ["load_transformer_lens", "save_transformer_lens"]
+__all__ = [
+    "load_llama2c",
+    "load_mingpt",
+    "load_nanogpt",
+    "load_tracr",
+    "load_transformer_lens",
+    "save_transformer_lens",
+]
