@@ -188,12 +188,9 @@ def head_comparison(
     Raises:
         ValueError: they have different shapes.
     """
-    pair = [as_floats(left), as_floats(right)]
-    for array in pair:
-        need_shape(array, "layer head", "values")
-    _same_shape(*pair)
+    pair = _pair(left, right)
     name = name or scales.scale_of(kind).bar
-    span = scales.limits(np.stack(pair), kind, given=limits)
+    span = scales.limits(pair, kind, given=limits)
     fig = Figure()
     make_subplots(1, 2, subplot_titles=[escape(n) for n in names], figure=fig)
     layers, heads = pair[0].shape
@@ -203,16 +200,15 @@ def head_comparison(
     fig.update_xaxes(grid.counted_axis(heads, "head", prefix="H", most=12))
     fig.update_yaxes(grid.counted_axis(layers, "layer (first on top)", prefix="L", down=True))
     fig.update_layout(coloraxis=grid.coloraxis(kind, span), yaxis2_title_text="", hoverdistance=-1)
-    alts = [f"{n}: {mosaic_alt(a, name)}" for n, a in zip(names, pair, strict=True)]
     return finish(
         fig,
         question=title or f"How does the {name} of the heads compare?",
-        alt=" ".join(alts),
+        alt=" ".join(f"{n}: {mosaic_alt(a, name)}" for n, a in zip(names, pair, strict=True)),
         sign=scales.scale_of(kind).sign or "",
         notes=[
-            _rings(np.stack(pair), kind, None, None)[1],
-            grid.missing_note(np.stack(pair)),
-            grid.clipped_note(np.stack(pair), span),
+            _rings(pair, kind, None, None)[1],
+            grid.missing_note(pair),
+            grid.clipped_note(pair, span),
         ],
         theme=theme,
         height=max(150, ROW * min(layers, 16) + 60),
@@ -221,12 +217,16 @@ def head_comparison(
     )
 
 
-def _same_shape(left: np.ndarray, right: np.ndarray) -> None:
-    if left.shape != right.shape:
+def _pair(left: Numbers, right: Numbers) -> Float[np.ndarray, "map layer head"]:
+    pair = [as_floats(left), as_floats(right)]
+    for array in pair:
+        need_shape(array, "layer head", "values")
+    if pair[0].shape != pair[1].shape:
         raise ValueError(
-            f"to compare heads, both maps need one shape, not {list(left.shape)} and "
-            f"{list(right.shape)}; choose runs with the same layers and heads"
+            f"to compare heads, both maps need one shape, not {list(pair[0].shape)} and "
+            f"{list(pair[1].shape)}; choose runs with the same layers and heads"
         )
+    return np.stack(pair)
 
 
 def head_difference(
@@ -239,8 +239,7 @@ def head_difference(
     theme: str = "light",
 ) -> Figure:
     """`right − left` for every head, on a scale centred on zero: blue where `right` is higher."""
-    a, b = as_floats(left), as_floats(right)
-    _same_shape(a, b)
+    a, b = _pair(left, right)
     return head_heatmap(
         b - a,
         kind="difference",

@@ -211,30 +211,20 @@ def composition_heatmap(
     array = as_floats(scores)
     need_shape(array, "layer head layer head", "scores")
     flat, possible = pairs(array)
-    shown = np.where(possible, flat, np.nan)
     names = head_names(array[:, :, 0, 0])
-    colors = "signed" if (np.nan_to_num(shown) < 0).any() else "amount"  # baseline subtracted?
-    span = scales.limits(shown, colors)
-    strong = possible & (flat >= threshold) if threshold is not None else np.zeros_like(possible)
-    numbers = {"y": "writer", "x": "reader", "z": "score"}
-    fig = Figure([grid.colors(shown, numbers=numbers, masked=~possible)])
-    fig.add_traces(grid.hatch(~possible, "can't compose", missing=False))
-    fig.add_traces(grid.hatch(possible & np.isnan(flat), "not a number", missing=True))
-    fig.add_traces(grid.marks(strong, "at or over the threshold", symbol="circle-open", size=17))
     places = [f"{a} → {kind} of {b}" for a in names for b in names]
-    fig.add_trace(grid.targets(hovers(places, "score", flat), len(names)))
+    colors = "signed" if (flat[possible] < 0).any() else "amount"  # was a baseline taken off?
+    strong = possible & (flat >= threshold) if threshold is not None else np.zeros_like(possible)
+    fig = _pair_map(np.where(possible, flat, np.nan), possible, places, colors)
+    fig.add_traces(grid.marks(strong, "at or over the threshold", symbol="circle-open", size=17))
     fig.update_layout(
-        coloraxis=grid.coloraxis(colors, span),
         xaxis=_heads_axis(names, "head that reads"),
         yaxis=_heads_axis(names, "head that writes (first on top)", down=True),
-        hoverdistance=-1,
     )
-    strongest = [int(i) for i in np.argsort(-np.where(possible, flat, -np.inf), axis=None)[:3]]
-    best = [f"{places[i]} {flat.ravel()[i]:.2f}" for i in strongest if possible.ravel()[i]]
     return finish(
         fig,
         question=title or f"Which heads feed the {kind} of which?",
-        alt=f"{kind}-composition; strongest: {listing(best)}.",
+        alt=f"{kind}-composition; strongest: {_strongest(flat, possible, places)}.",
         formula="‖W_A W_B‖ / (‖W_A‖ ‖W_B‖), Frobenius norms",
         notes=[
             kept_note(flat[possible], threshold),
@@ -245,6 +235,25 @@ def composition_heatmap(
         bar=grid.bar_words(colors, f"{kind}-composition score"),
         height=int(np.clip(24 * len(names), 180, 620)) + 80,
     )
+
+
+def _pair_map(
+    shown: np.ndarray, possible: np.ndarray, places: list[str], colors: scales.Kind
+) -> Figure:
+    numbers = {"y": "writer", "x": "reader", "z": "score"}
+    fig = Figure([grid.colors(shown, numbers=numbers, masked=~possible)])
+    fig.add_traces(grid.hatch(~possible, "can't compose", missing=False))
+    fig.add_traces(grid.hatch(possible & np.isnan(shown), "not a number", missing=True))
+    fig.add_trace(grid.targets(hovers(places, "score", shown), len(shown)))
+    fig.update_layout(coloraxis=grid.coloraxis(colors, scales.limits(shown, colors)))
+    fig.update_layout(hoverdistance=-1)
+    return fig
+
+
+def _strongest(flat: np.ndarray, possible: np.ndarray, places: list[str]) -> str:
+    order = np.argsort(-np.where(possible & np.isfinite(flat), flat, -np.inf), axis=None)
+    good = (possible & np.isfinite(flat)).ravel()
+    return listing([f"{places[i]} {flat.ravel()[i]:.2f}" for i in order[:3] if good[i]])
 
 
 def pairs(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

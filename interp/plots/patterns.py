@@ -97,27 +97,38 @@ def attention(
     span = _span(panels, what, full_range)
     fig, packed = _draw(panels, names, places, labels, scale, span)
     fig.add_traces(_outlines(panels, outline_means, len(names)))
-    notes = [
-        _pooled_note(panels, array.shape),
-        f"colours end at {span[1]:.2g}, not at 1" if what == "probability" and span[1] < 1 else "",
-        f"{some(packed, 'cell')} in steps of 1/255 of the scale" if packed else "",
-        f"outlined: {outline_means}" if panels.outline.any() else "",
-        grid.missing_note(np.where(panels.missing, np.nan, 0)),
-        grid.clipped_note(np.nan_to_num(panels.values), span),
-    ]
     return finish(
         fig,
         question=title or "Where does each token look?",
         alt=_alt(array, panels, names, what, outline_means),
         formula="softmax(q·k · scale) over the visible keys" if what == "probability" else words,
         sign=scales.scale_of(scale).sign or "",
-        notes=notes,
+        notes=_notes(panels, array.shape, what, span, packed, outline_means),
         theme=theme,
         bar=grid.bar_words(scale, words),
         height=_height(panels) + label_room(fig.layout.xaxis),
         top=56 if len(names) == 1 else 80,
         least_width=_least_width(panels),
     )
+
+
+def _notes(
+    panels: Panels,
+    shape: tuple[int, ...],
+    what: str,
+    span: tuple[float, float],
+    packed: int,
+    outline_means: str,
+) -> list[str]:
+    narrowed = what == "probability" and span[1] < 1
+    return [
+        _pooled_note(panels, shape),
+        f"colours end at {span[1]:.2g}, not at 1" if narrowed else "",
+        f"{some(packed, 'cell')} in steps of 1/255 of the scale" if packed else "",
+        f"outlined: {outline_means}" if panels.outline.any() else "",
+        grid.missing_note(np.where(panels.missing, np.nan, 0)),
+        grid.clipped_note(np.nan_to_num(panels.values), span),
+    ]
 
 
 def _span(panels: Panels, what: str, full_range: bool) -> tuple[float, float]:

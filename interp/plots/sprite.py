@@ -71,13 +71,7 @@ def attention_thumbnails(
         ValueError: another shape, or numbers that are no probabilities.
     """
     _theme.check_theme(theme)
-    array = as_floats(patterns)
-    if array.ndim != 4 or 0 in array.shape:
-        raise ValueError(f"patterns are [layer head query key]; got shape {list(array.shape)}")
-    if np.nanmin(array, initial=0) < -1e-4 or np.nanmax(array, initial=0) > 1 + 1e-3:
-        raise ValueError(
-            "patterns are probabilities in [0, 1]; for scores, draw one with attention"
-        )
+    array = _probabilities(patterns)
     layers, heads, rows, columns = array.shape
     image = _sheet(_codes(array, causal))
     source = "data:image/png;base64," + base64.b64encode(png(image, palette(INKS[theme]))).decode()
@@ -103,6 +97,17 @@ def attention_thumbnails(
         theme=theme,
         height=int(np.clip(layers * min(110, 900 // heads), 90, 900)) + 50,
     )
+
+
+def _probabilities(patterns: Numbers) -> Float[np.ndarray, "layer head query key"]:
+    array = as_floats(patterns)
+    if array.ndim != 4 or 0 in array.shape:
+        raise ValueError(f"patterns are [layer head query key]; got shape {list(array.shape)}")
+    if np.nanmin(array, initial=0) < -1e-4 or np.nanmax(array, initial=0) > 1 + 1e-3:
+        raise ValueError(
+            "patterns are probabilities in [0, 1]; for scores, draw one with attention"
+        )
+    return array
 
 
 def _pooled(rows: int, columns: int) -> str:
