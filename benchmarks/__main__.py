@@ -15,7 +15,14 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from benchmarks import ablation_sweep, head_statistics, import_time, model_speed, record
+from benchmarks import (
+    ablation_sweep,
+    attention_kinds,
+    head_statistics,
+    import_time,
+    model_speed,
+    record,
+)
 from benchmarks.record import ROOT, Measurement
 from benchmarks.timing import Clock
 
@@ -82,6 +89,7 @@ BENCHMARKS: dict[str, Callable[..., Iterator[Measurement]]] = {
     "import_time": import_time.measure,
     "model_speed": model_speed.measure,
     "ablation_sweep": ablation_sweep.measure,
+    "attention_kinds": attention_kinds.measure,
     "head_statistics": head_statistics.measure,
 }
 

@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from interp import probes, tasks
     from interp.interop import load_transformer_lens, save_transformer_lens
     from interp.runs import Run, load
+    from interp.seq2seq import Seq2SeqConfig, Seq2SeqTransformer
     from interp.training import TrainingOptions, TrainingStopped, train
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Run",
+    "Seq2SeqConfig",
+    "Seq2SeqTransformer",
     "TrainingOptions",
     "TrainingStopped",
     "Transformer",
@@ -33,6 +36,8 @@ __all__ = [
 # What is imported when it is first asked for: a name's module; None where the name is a module.
 _LATER: dict[str, str | None] = {
     "Run": "interp.runs",
+    "Seq2SeqConfig": "interp.seq2seq",
+    "Seq2SeqTransformer": "interp.seq2seq",
     "TrainingOptions": "interp.training",
     "TrainingStopped": "interp.training",
     "load": "interp.runs",

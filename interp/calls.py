@@ -80,7 +80,7 @@ def checked_call(
     if return_type != "logits" and (start_at_layer is not None or stop_at_layer is not None):
         raise ValueError(f"return_type={return_type!r} needs tokens in and logits out: a whole run")
     if start_at_layer is None:
-        _check_tokens(config, tokens)
+        check_tokens(config, tokens)
     elif tokens.dim() != 3 or tokens.shape[2] != config.d_model:
         raise ValueError(
             f"start_at_layer wants the residual stream [batch pos {config.d_model}], "
@@ -102,7 +102,8 @@ def _layer(config: TransformerConfig, name: str, layer: int) -> int:
     return found
 
 
-def _check_tokens(config: TransformerConfig, tokens: Int[Tensor, "batch pos"]) -> None:
+def check_tokens(config: TransformerConfig, tokens: Int[Tensor, "batch pos"]) -> None:
+    """Refuse what is no batch of this model's token ids."""
     if not isinstance(tokens, Tensor) or tokens.dtype.is_floating_point:
         got = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
         raise TypeError(f"wanted token ids, an integer tensor [batch pos]; got {got}")

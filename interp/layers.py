@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from interp.activations import ACTIVATIONS
 from interp.attention import AttentionCall, Kernel, KVCache, Rule, Visible
 from interp.attention.kernels import pattern_of, scores_of
-from interp.attention.positions import Alibi, alibi_slopes, rotate
+from interp.attention.positions import Alibi, alibi_slopes, rotate, rotations, sinusoids
 from interp.config import TransformerConfig
 from interp.hooks import Tap
 from interp.norms import norm_of
@@ -240,3 +240,13 @@ def _per_head(
     resid: Float[Tensor, "batch pos d_model"], n: int
 ) -> Float[Tensor, "batch pos {n} d_model"]:
     return resid[:, :, None].repeat(1, 1, n, 1)
+
+
+def position_table(config: TransformerConfig) -> Tensor | None:
+    """Sinusoids [n_ctx D] or rotations [2 n_ctx half], where the model has either."""
+    if config.positional == "sinusoidal":
+        return sinusoids(config.n_ctx, config.d_model)
+    if config.positional == "rotary":
+        turned = config.rotary_dim or config.head_width
+        return rotations(config.n_ctx, turned, config.rotary_base, config.rotary_scaling)
+    return None

@@ -14,13 +14,12 @@ from torch._compile import _disable_dynamo
 
 from interp.attention import CacheKind, Kernel, KVCache, Visible, attend, new_cache
 from interp.attention.masks import positions_of
-from interp.attention.positions import rotations, sinusoids
 from interp.calls import Call, Returns, check_predicts_tokens, checked_call, checked_mask
 from interp.config import TransformerConfig
 from interp.generate import continue_tokens
 from interp.hooked import Hooked
 from interp.hooks import SILENT, Hooks, Tap
-from interp.layers import Block, Where
+from interp.layers import Block, Where, position_table
 from interp.metrics import mean_loss, next_token_targets, per_token_loss
 from interp.norms import norm_of
 from interp.weights import Embedding, Linear, ModelWeights, initialise
@@ -53,7 +52,7 @@ class Transformer(Hooked, ModelWeights, nn.Module):
         if config.tied_embeddings:
             self.unembed.weight = self.embed.weight
         self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
-        self.register_buffer("position_table", _position_table(config), persistent=False)
+        self.register_buffer("position_table", position_table(config), persistent=False)
         if self.embed.weight.device.type != "meta":
             initialise(self, config.init_scale * config.d_model**-0.5, config.init_seed)
 
@@ -71,7 +70,7 @@ class Transformer(Hooked, ModelWeights, nn.Module):
         model = model.to(dtype).to_empty(device=device)
         if config.tied_embeddings:
             model.unembed.weight = model.embed.weight
-        table = _position_table(config)
+        table = position_table(config)
         model.position_table = None if table is None else table.to(device)
         return model
 
@@ -271,12 +270,3 @@ class Transformer(Hooked, ModelWeights, nn.Module):
             top_k=top_k,
             generator=generator,
         )
-
-
-def _position_table(config: TransformerConfig) -> Tensor | None:
-    if config.positional == "sinusoidal":
-        return sinusoids(config.n_ctx, config.d_model)
-    if config.positional == "rotary":
-        turned = config.rotary_dim or config.head_width
-        return rotations(config.n_ctx, turned, config.rotary_base, config.rotary_scaling)
-    return None

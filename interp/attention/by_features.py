@@ -1,6 +1,6 @@
 """Attention calls whose rule gives features of queries and keys in place of a softmax."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
@@ -18,43 +18,58 @@ def featured(call: AttentionCall, rule: Featured) -> Float[Tensor, "batch head q
 
     Queries must be the last slots of the keys, in order; pads may stand anywhere.
     """
-    call = without_junk(call)
-    wide = torch.promote_types(call.q.dtype, torch.float32)
-    heads, n_past = call.q.shape[1], call.k.shape[2] - call.q.shape[2]
-    real, v = call.visible.real_k, with_ones(per_query_head(call.v, heads).to(wide))
-
-    def keys(part: slice) -> Tensor:
-        k = rule.of_keys(call.k[:, :, part].to(wide), call.scale)
-        return per_query_head(k if real is None else _hidden(k, real[:, part]), heads)
-
-    def queries(part: slice) -> Tensor:
-        return rule.of_queries(call.q[:, :, part].to(wide), call.scale)
-
-    n_seen = n_past if rule.causal else call.k.shape[2]
-    state = None if call.past is None else per_query_head(call.past, heads)
-    for part in _segments(0, n_seen):
-        added = keys(part).mT @ v[:, :, part]
+    parts = _Parts(without_junk(call), rule)
+    n_past, n_k = call.k.shape[2] - call.q.shape[2], call.k.shape[2]
+    state = None if call.past is None else per_query_head(call.past, call.q.shape[1])
+    for part in _segments(0, n_past if rule.causal else n_k):
+        added = parts.keys(part).mT @ parts.values(part)
         state = added if state is None else state + added
-    mixed = _behind(state, queries, keys, v, n_past) if rule.causal else _over(state, queries, call)
-    z = normalised(mixed).to(call.v.dtype)
+    tiles = _behind(state, parts, n_past) if rule.causal else _over(state, parts)
+    z = torch.cat(tiles, 2)
     return z if call.visible.real_q is None else _hidden(z, call.visible.real_q)
 
 
-Part = Callable[[slice], Tensor]
+@dataclass(frozen=True)
+class _Parts:
+    """Features and values of a segment, made when they are needed: nothing long is held."""
+
+    call: AttentionCall
+    rule: Featured
+
+    def keys(self, part: slice) -> Float[Tensor, "batch head n feature"]:
+        k = self.rule.of_keys(self._wide(self.call.k[:, :, part]), self.call.scale)
+        real = self.call.visible.real_k
+        return self._shared(k if real is None else _hidden(k, real[:, part]))
+
+    def values(self, part: slice) -> Float[Tensor, "batch head n d_value_and_1"]:
+        return self._shared(with_ones(self._wide(self.call.v[:, :, part])))
+
+    def queries(self, part: slice) -> Float[Tensor, "batch head n feature"]:
+        return self.rule.of_queries(self._wide(self.call.q[:, :, part]), self.call.scale)
+
+    def narrowed(self, mixed: Tensor) -> Float[Tensor, "batch head n d_value"]:
+        return normalised(mixed).to(self.call.v.dtype)
+
+    def _shared(self, x: Tensor) -> Tensor:
+        return per_query_head(x, self.call.q.shape[1])
+
+    def _wide(self, x: Tensor) -> Tensor:
+        return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def _behind(state: State | None, queries: Part, keys: Part, v: Tensor, n_past: int) -> Tensor:
-    mixed = []
-    for part in _segments(n_past, v.shape[2]):
-        q = queries(slice(part.start - n_past, part.stop - n_past))
-        sums, state = sums_of_chunks(q, keys(part), v[:, :, part], state=state)
-        mixed.append(sums)
-    return torch.cat(mixed, 2)
+def _behind(state: State | None, parts: _Parts, n_past: int) -> list[Tensor]:
+    found = []
+    for part in _segments(n_past, parts.call.k.shape[2]):
+        q = parts.queries(slice(part.start - n_past, part.stop - n_past))
+        mixed, state = sums_of_chunks(q, parts.keys(part), parts.values(part), state=state)
+        found.append(parts.narrowed(mixed))
+    return found
 
 
-def _over(state: State | None, queries: Part, call: AttentionCall) -> Tensor:
+def _over(state: State | None, parts: _Parts) -> list[Tensor]:
     assert state is not None
-    return torch.cat([queries(part) @ state for part in _segments(0, call.q.shape[2])], 2)
+    some = _segments(0, parts.call.q.shape[2])
+    return [parts.narrowed(parts.queries(part) @ state) for part in some]
 
 
 def _segments(start: int, stop: int) -> list[slice]:
