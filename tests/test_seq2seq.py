@@ -45,7 +45,7 @@ def test_the_cache_holds_every_name_in_order(base):
         n for n in model.hook_names() if n.endswith(("hook_attn_in", "hook_mlp_in"))
     }
     model(source(), some_tokens(), hooks=hooks)
-    assert flowed == model.hook_names()
+    assert list(dict.fromkeys(flowed)) == model.hook_names()  # ln1 runs for q, k and v each
 
 
 @bases
