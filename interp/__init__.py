@@ -8,7 +8,13 @@ from interp.config import TransformerConfig
 from interp.model import Transformer
 
 if TYPE_CHECKING:
-    from interp import probes, tasks
+    from interp import ablation, attention, circuits, dynamics, lens, plots, probes, tasks
+    from interp.folding import (
+        center_unembed,
+        center_writing_weights,
+        fold_layer_norm,
+        fold_value_biases,
+    )
     from interp.interop import load_transformer_lens, save_transformer_lens
     from interp.runs import Run, load
     from interp.seq2seq import Seq2SeqConfig, Seq2SeqTransformer
@@ -24,9 +30,19 @@ __all__ = [
     "TrainingStopped",
     "Transformer",
     "TransformerConfig",
+    "ablation",
+    "attention",
+    "center_unembed",
+    "center_writing_weights",
+    "circuits",
+    "dynamics",
+    "fold_layer_norm",
+    "fold_value_biases",
+    "lens",
     "load",
-    "probes",
     "load_transformer_lens",
+    "plots",
+    "probes",
     "save",
     "save_transformer_lens",
     "tasks",
@@ -40,12 +56,21 @@ _LATER: dict[str, str | None] = {
     "Seq2SeqTransformer": "interp.seq2seq",
     "TrainingOptions": "interp.training",
     "TrainingStopped": "interp.training",
+    "center_unembed": "interp.folding",
+    "center_writing_weights": "interp.folding",
+    "fold_layer_norm": "interp.folding",
+    "fold_value_biases": "interp.folding",
     "load": "interp.runs",
     "load_transformer_lens": "interp.interop",
     "save_transformer_lens": "interp.interop",
+    "train": "interp.training",
+    "ablation": None,
+    "circuits": None,
+    "dynamics": None,
+    "lens": None,
+    "plots": None,
     "probes": None,
     "tasks": None,
-    "train": "interp.training",
 }
 
 
