@@ -15,7 +15,11 @@ if TYPE_CHECKING:
         fold_layer_norm,
         fold_value_biases,
     )
-    from interp.interop import load_transformer_lens, save_transformer_lens
+    from interp.interop import (
+        load_transformer_lens,
+        save_transformer_lens,
+        wrap,
+    )
     from interp.runs import Run, load
     from interp.seq2seq import Seq2SeqConfig, Seq2SeqTransformer
     from interp.training import TrainingOptions, TrainingStopped, train
@@ -47,6 +51,7 @@ __all__ = [
     "save_transformer_lens",
     "tasks",
     "train",
+    "wrap",
 ]
 
 # What is imported when it is first asked for: a name's module; None where the name is a module.
@@ -62,6 +67,7 @@ _LATER: dict[str, str | None] = {
     "fold_value_biases": "interp.folding",
     "load": "interp.runs",
     "load_transformer_lens": "interp.interop",
+    "wrap": "interp.interop",
     "save_transformer_lens": "interp.interop",
     "train": "interp.training",
     "ablation": None,

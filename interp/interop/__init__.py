@@ -5,12 +5,15 @@ from interp.interop.mingpt import load_mingpt, load_nanogpt
 from interp.interop.tracr import load_tracr
 from interp.interop.transformer_lens import load_transformer_lens
 from interp.interop.transformer_lens_save import save_transformer_lens
+from interp.interop.wrap import Wrapped, wrap
 
 __all__ = [
+    "Wrapped",
     "load_llama2c",
     "load_mingpt",
     "load_nanogpt",
     "load_tracr",
     "load_transformer_lens",
     "save_transformer_lens",
+    "wrap",
 ]
