@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from interp.ablation.constants import optimal_constants
 from interp.ablation.reference import Means, absolute_activations, means_of
 from interp.sweeps import SITES, Edit, Examples, Intervention, Site, Slots, examples_of
 
-Kind = Literal[
-    "zero", "mean", "grand_mean", "resample", "uniform", "pattern_preserving", "direct"
-]  # fmt: skip
 Head = tuple[int, int | None]
 
 
@@ -71,7 +69,7 @@ def mean(request: Request) -> Cut:
 
     def change(layer: int, head: int | None) -> Callable[[Tensor, Slots], Tensor]:
         table = means.of(layer, head)
-        return lambda x, slots: table[slots.position].to(x.dtype)
+        return lambda x, slots: _as_wide(table[slots.position], x)
 
     return _at_site(request, change)
 
@@ -82,7 +80,7 @@ def grand_mean(request: Request) -> Cut:
 
     def change(layer: int, head: int | None) -> Callable[[Tensor, Slots], Tensor]:
         vector = means.over_positions(layer, head)
-        return lambda x, slots: vector.to(x.dtype)
+        return lambda x, slots: _as_wide(vector, x)
 
     return _at_site(request, change)
 
@@ -99,7 +97,7 @@ def resample(request: Request) -> Cut:
 
     def change(layer: int, head: int | None) -> Callable[[Tensor, Slots], Tensor]:
         table = stored.of(layer, head)
-        return lambda x, slots: table[picks[slots.examples][:, None], slots.position].to(x.dtype)
+        return lambda x, slots: _as_wide(table[picks[slots.examples][:, None], slots.position], x)
 
     return _at_site(request, change)
 
@@ -148,6 +146,21 @@ def direct(request: Request) -> Cut:
     return Cut(edits, needs=frozenset(SITES["z"].format(n) for n in range(last + 1)))
 
 
+def optimal(request: Request) -> Cut:
+    """The constant at each position that costs the least loss on the reference batch."""
+    _refuse_other_sites(request, "optimal")
+    other = _reference_examples(request, "optimal")
+    if not bool(other.weights.any()):
+        raise ValueError("optimal ablation is fitted: its reference needs targets")
+    table = optimal_constants(request.model, other)
+    _check_reach(request, table.shape[1], "of the reference")
+
+    def change(layer: int, head: int | None) -> Callable[[Tensor, Slots], Tensor]:
+        return lambda x, slots: table[layer, slots.position, head].to(x.dtype)
+
+    return _at_site(request, change)
+
+
 def _at_site(
     request: Request, change: Callable[[int, int | None], Callable[[Tensor, Slots], Tensor]]
 ) -> Cut:
@@ -155,6 +168,17 @@ def _at_site(
         return (Edit(request.site, layer, head, change(layer, head), request.positions),)
 
     return Cut(edits)
+
+
+def _as_wide(given: Tensor, x: Tensor) -> Tensor:
+    """In the dtype of `x`; of a pattern, as many keys: later ones have no weight in a causal one.
+
+    Raises:
+        ValueError: There are fewer keys than in `x`.
+    """
+    if given.shape[-1] < x.shape[-1]:
+        raise ValueError(f"the reference has {given.shape[-1]} keys, the tokens {x.shape[-1]}")
+    return given[..., : x.shape[-1]].to(x.dtype)
 
 
 def _nothing(x: Tensor, slots: Slots) -> Tensor:
@@ -181,12 +205,20 @@ def _means(request: Request, kind: str) -> Means:
 
 
 def _reference_examples(request: Request, kind: str) -> Examples:
+    """The reference, checked."""
     if request.reference is None:
         raise ValueError(
             f"{kind} ablation needs reference=, a batch to take the {kind} from: tokens or a "
             "Batch; the same tokens for their own"
         )
-    return examples_of(request.reference, needs_targets=False)
+    reference = examples_of(request.reference, needs_targets=False)
+    padded = request.examples.mask is not None or reference.mask is not None
+    if request.site == "pattern" and (padded or request.past):
+        raise ValueError(
+            f"{kind} ablation of patterns needs tokens and a reference without pads, at once: "
+            "the keys of padded sequences do not stand in the same columns"
+        )
+    return reference
 
 
 def _check_reach(request: Request, length: int, whose: str) -> None:
@@ -226,6 +258,7 @@ ABLATIONS: dict[str, Callable[[Request], Cut]] = {
     "uniform": uniform,
     "pattern_preserving": pattern_preserving,
     "direct": direct,
+    "optimal": optimal,
 }
 """The kinds by name."""
 

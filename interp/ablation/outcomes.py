@@ -177,6 +177,65 @@ class Group(Result):
         )
 
 
+@dataclass(frozen=True)
+class Pairwise(Result):
+    """What the absence of each pair of heads changes.
+
+    Attributes:
+        joint: Both cut, minus clean; on the diagonal, the head alone.
+        interaction: `joint` minus the effects of both alone; NaN on the diagonal. For a loss,
+            positive: they back each other up; negative: each needs the other (one circuit).
+        effect: Each head alone.
+        clean: The metric as it is.
+        interaction_per_example: For each example.
+        weights: Scored targets of each example.
+        kind: What a cut head gives.
+        metric: What was measured.
+    """
+
+    axes: ClassVar = {
+        "joint": ("layer", "head", "other_layer", "other_head"),
+        "interaction": ("layer", "head", "other_layer", "other_head"),
+        "effect": ("layer", "head"),
+        "clean": (),
+        "interaction_per_example": ("layer", "head", "other_layer", "other_head", "example"),
+        "weights": ("example",),
+    }
+
+    joint: Float[Tensor, "layer head other_layer other_head"]
+    interaction: Float[Tensor, "layer head other_layer other_head"]
+    effect: Float[Tensor, "layer head"]
+    clean: Float[Tensor, ""]
+    interaction_per_example: Float[Tensor, "layer head other_layer other_head example"]
+    weights: Int[Tensor, " example"]
+    kind: str
+    metric: str
+
+    def interval(
+        self, level: float = 0.95, *, draws: int = 2000, generator: torch.Generator | None = None
+    ) -> Interval:
+        """Both ends of each interaction's bootstrap interval over examples."""
+        return bootstrap_interval(
+            self.interaction_per_example,
+            self.weights,
+            level=level,
+            draws=draws,
+            generator=generator,
+        )
+
+    def strongest(self, n: int = 10) -> list[tuple[tuple[int, int], tuple[int, int], float]]:
+        """The pairs whose interaction is largest in size, with it."""
+        layers, heads = self.effect.shape
+        flat = self.interaction.reshape(layers * heads, -1)
+        rows, columns = torch.triu_indices(*flat.shape, offset=1).unbind()
+        values = flat[rows.to(flat.device), columns.to(flat.device)]
+        found = []
+        for i in values.abs().argsort(descending=True)[:n].tolist():
+            pair = (divmod(int(rows[i]), heads), divmod(int(columns[i]), heads))
+            found.append((*pair, float(values[i])))
+        return found
+
+
 def swept(
     per_example: Tensor, clean: Float[Tensor, "B"], weights: Int[Tensor, "B"], **about: Any
 ) -> dict[str, Any]:

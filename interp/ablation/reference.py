@@ -148,12 +148,12 @@ class _SeenEnoughError(Exception):
 
 
 def _activations(model: Any, examples: Examples, site: Site) -> list[Tensor]:
-    """The site in every layer; the run ends at the last of them."""
+    """The site in every layer, [B T ...] with heads behind; the run ends at the last of them."""
     found: list[Tensor] = []
     n_layers = model.config.n_layers
 
     def keep(x: Tensor, _: object) -> None:
-        found.append(x)
+        found.append(x.movedim(1, 2) if HEAD_AXIS.get(site) == 1 else x)
         if len(found) == n_layers:
             raise _SeenEnoughError
 

@@ -12,7 +12,7 @@ from interp.attention import AttentionCall, Kernel, attend
 from interp.attention.masks import positions_of
 from interp.cache import ActivationCache
 from interp.hooks import Hooks, Tap
-from interp.sweeps.edits import Slots
+from interp.sweeps.edits import NOTHING, Intervention, Slots
 from interp.sweeps.examples import Examples
 
 
@@ -25,7 +25,8 @@ class CleanRun:
         logits: What came out.
         cache: The activations that were asked for.
         calls: Each layer's attention call, where they were asked for.
-        slots: Where the rows stand.
+        slots: Where the rows stand, and what the run without any intervention had.
+        base: What was changed in this run already.
     """
 
     examples: Examples
@@ -33,6 +34,7 @@ class CleanRun:
     cache: ActivationCache
     calls: dict[int, AttentionCall]
     slots: Slots
+    base: Intervention = NOTHING
 
 
 def record(
@@ -43,10 +45,12 @@ def record(
     which: slice = slice(None),
     calls: bool = False,
     hooks: Hooks = (),
+    kernel: Kernel | None = None,
 ) -> CleanRun:
     """Run the model once, keeping the activations called `names` (by reference)."""
-    keeper = CallKeeper() if calls else None
-    how: dict[str, Any] = {} if keeper is None else {"kernel": keeper}
+    keeper = CallKeeper(kernel or attend) if calls else None
+    used = keeper or kernel
+    how: dict[str, Any] = {} if used is None else {"kernel": used}
     logits, cache = model.run_with_cache(
         examples.tokens, names_filter=list(names), mask=examples.mask, hooks=hooks, **how
     )

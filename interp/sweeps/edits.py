@@ -117,8 +117,16 @@ class Intervention:
         holds_patterns: Every attention pattern stays as in the clean run, whatever is edited.
     """
 
-    edits: tuple[Edit, ...]
+    edits: tuple[Edit, ...] = ()
     holds_patterns: bool = False
+
+    def on_top_of(self, base: "Intervention") -> "Intervention":
+        """Both, `base` first."""
+        holds = self.holds_patterns or base.holds_patterns
+        return Intervention((*base.edits, *self.edits), holds)
+
+
+NOTHING = Intervention()
 
 
 def hooks_for(

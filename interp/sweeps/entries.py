@@ -16,7 +16,7 @@ from interp.config import TransformerConfig
 from interp.hooks import SILENT
 from interp.model import Transformer
 from interp.sweeps.clean import CleanRun
-from interp.sweeps.edits import SITES, Edit, Intervention
+from interp.sweeps.edits import NOTHING, SITES, Edit, Intervention
 
 Depth = Literal["start", "before", "behind", "end"]
 
@@ -97,20 +97,29 @@ def resume(
     model: Transformer, clean: CleanRun, entry: Entry, interventions: Sequence[Intervention]
 ) -> Resumed:
     """Bring a batch of interventions to where whole layers can run again."""
-    m, rest = len(interventions), list(interventions)
-    if entry.depth == "end":
-        resid, layer = clean.cache[final_name(model.config.n_layers)].repeat(m, 1, 1), entry.layer
-    elif entry.depth == "before":
-        resid, layer = clean.cache[SITES["resid"].format(entry.layer)].repeat(m, 1, 1), entry.layer
-    else:
-        rows = [_written(model, clean, entry.layer, i.edits) for i in interventions]
-        resid = _rest_of_block(model, entry.layer, torch.cat(rows) if m > 1 else rows[0])
-        rest, layer = [_above(i, entry.layer) for i in interventions], entry.layer + 1
-    if layer < model.config.n_layers:
-        return Resumed(resid, layer, rest)
+    n_layers, m = model.config.n_layers, len(interventions)
+    full = [i.on_top_of(clean.base) for i in interventions]
+    if entry.depth == "end":  # what the base does is done
+        stream = clean.cache[final_name(n_layers)].repeat(m, 1, 1)
+        return Resumed(_finished(stream, interventions, clean), n_layers, [NOTHING] * m)
+    if entry.depth == "before":
+        stream = clean.cache[SITES["resid"].format(entry.layer)].repeat(m, 1, 1)
+        return Resumed(stream, entry.layer, [_above(i, entry.layer - 1) for i in full])
+    rows = [_written(model, clean, entry.layer, i.edits) for i in interventions]
+    resid = _rest_of_block(model, entry.layer, torch.cat(rows) if m > 1 else rows[0])
+    rest = [_above(i, entry.layer) for i in full]
+    if entry.layer + 1 < n_layers:
+        return Resumed(resid, entry.layer + 1, rest)
+    return Resumed(_finished(resid, rest, clean), n_layers, [NOTHING] * m)
+
+
+def _finished(resid: Tensor, interventions: Sequence[Intervention], clean: CleanRun) -> Tensor:
+    """The final residual stream with the edits that are made there."""
+    if not any(i.edits for i in interventions):
+        return resid
     parts = resid.split(len(clean.examples))
-    rows = [_edited(part, i.edits, clean) for part, i in zip(parts, rest, strict=True)]
-    return Resumed(torch.cat(rows) if m > 1 else rows[0], layer, [Intervention(())] * m)
+    rows = [_edited(part, i.edits, clean) for part, i in zip(parts, interventions, strict=True)]
+    return torch.cat(rows)
 
 
 def _edited(stream: Tensor, edits: Sequence[Edit], clean: CleanRun) -> Tensor:

@@ -19,7 +19,7 @@ from interp.hooks import Hook, HookPoint, Hooks, Tap, hooks_in_force
 from interp.metrics import Metric
 from interp.model import Transformer
 from interp.sweeps.clean import CleanRun, record
-from interp.sweeps.edits import SITES, Intervention, hooks_for
+from interp.sweeps.edits import NOTHING, Intervention, hooks_for
 from interp.sweeps.entries import START, Entry, Resumed, entry_of, names_for, resume
 from interp.sweeps.examples import Examples, measure_of, measured
 from interp.sweeps.modes import evaluating
@@ -27,8 +27,11 @@ from interp.sweeps.modes import evaluating
 Progress = Callable[[int, int], object]
 """Is told (done, total) after each piece of work; may raise, to cancel."""
 
-MEMORY = 1 << 26
-"""Bytes that the activations of one batch may take, by default: about what caches hold."""
+MEMORY = {"cpu": 1 << 24}
+"""Bytes that the activations of one batch may take, by default: on a CPU about what its caches
+hold, since a larger batch is slower there."""
+
+MEMORY_ELSEWHERE = 1 << 30
 
 
 class Outcome(NamedTuple):
@@ -58,17 +61,30 @@ class Plan:
 
 
 def run(
-    model: Any, examples: Examples, interventions: Sequence[Intervention], plan: Plan = Plan()
+    model: Any,
+    examples: Examples,
+    interventions: Sequence[Intervention],
+    plan: Plan = Plan(),
+    *,
+    base: Intervention = NOTHING,
 ) -> Outcome:
-    """The metric under each intervention, in their order."""
+    """The metric under each intervention, in their order.
+
+    Args:
+        model: Ours, or a wrapped one.
+        examples: What it is run on.
+        interventions: Each is made in a run of its own.
+        plan: How.
+        base: Made in every run, the clean one too.
+    """
     with evaluating(model):
         entries = entries_of(model, interventions, plan.hooks)
-        clean = clean_run(model, examples, interventions, plan)
+        clean = clean_run(model, examples, interventions, plan, base)
         measure = measure_of(plan.metric, clean.logits)
         values = measured(measure, clean.logits, examples)
         changed = values.new_empty(len(interventions), len(examples))
         done = 0
-        for entry, numbers in batches(entries, _most(model, examples, plan.memory)):
+        for entry, numbers in batches(entries, most_at_once(model, examples, plan.memory)):
             batch = [interventions[n] for n in numbers]
             logits = logits_of(model, clean, entry, batch, hooks=plan.hooks)
             for n, own in zip(numbers, logits.split(len(examples)), strict=True):
@@ -92,15 +108,36 @@ def resumes(model: Any, hooks: Hooks = ()) -> bool:
 
 
 def clean_run(
-    model: Any, examples: Examples, interventions: Sequence[Intervention], plan: Plan
+    model: Any,
+    examples: Examples,
+    interventions: Sequence[Intervention],
+    plan: Plan,
+    base: Intervention = NOTHING,
 ) -> CleanRun:
-    """The clean run, with all that these interventions read of it."""
+    """The run that others start from, with all that these interventions read of it."""
     entries = entries_of(model, interventions, plan.hooks)
     names = set(plan.needs)
     if isinstance(model, Transformer):
         names |= names_for(sorted(set(entries)), model)
-    holds = any(i.holds_patterns for i in interventions)
-    return record(model, examples, names, calls=holds, hooks=plan.hooks)
+    holds = any(i.holds_patterns for i in [base, *interventions])
+    clean = record(model, examples, names, calls=holds, hooks=plan.hooks)
+    return clean if base == NOTHING else under(model, clean, base, names, plan.hooks)
+
+
+def under(
+    model: Any, clean: CleanRun, base: Intervention, names: set[str], hooks: Hooks
+) -> CleanRun:
+    """The same under an intervention, which every run that starts from it goes on making."""
+    own = hooks_for([base], len(clean.examples), clean.slots)
+    kernel = held_patterns(clean, [base]).get("kernel")
+    run = record(model, clean.examples, names, hooks=[*hooks, *own], kernel=kernel)
+    return replace(run, slots=clean.slots, calls=clean.calls, base=base)
+
+
+def held_patterns(clean: CleanRun, interventions: Sequence[Intervention]) -> dict[str, Kernel]:
+    """The kernel that these interventions need, if any holds patterns."""
+    held = [i.holds_patterns for i in interventions]
+    return {"kernel": HeldPatterns(clean.calls, held, len(clean.examples))} if any(held) else {}
 
 
 def batches(entries: Sequence[Entry], most: int) -> Iterator[tuple[Entry, list[int]]]:
@@ -113,12 +150,14 @@ def batches(entries: Sequence[Entry], most: int) -> Iterator[tuple[Entry, list[i
             yield entry, numbers[first : first + most]
 
 
-def _most(model: Any, examples: Examples, memory: int | None) -> int:
+def most_at_once(model: Any, examples: Examples, memory: int | None) -> int:
     """How many interventions fit: by what one layer, or the logits, of one of them takes."""
-    config = model.config
+    config, tokens = model.config, examples.tokens
     widest = max(config.d_vocab, 4 * config.d_model, config.d_mlp or 0)
-    one = examples.tokens.numel() * 4 * (2 * widest + 4 * config.d_model)
-    return max(1, (MEMORY if memory is None else memory) // one)
+    one = tokens.numel() * 4 * (2 * widest + 4 * config.d_model)
+    if memory is None:
+        memory = MEMORY.get(tokens.device.type, MEMORY_ELSEWHERE)
+    return max(1, memory // one)
 
 
 def logits_of(
@@ -133,15 +172,14 @@ def logits_of(
     examples, m = clean.examples, len(interventions)
     mask = None if examples.mask is None else examples.mask.repeat(m, 1)
     if entry == START:
-        at = Resumed(examples.tokens.repeat(m, 1), 0, list(interventions))
+        full = [i.on_top_of(clean.base) for i in interventions]
+        at = Resumed(examples.tokens.repeat(m, 1), 0, full)
         how: dict[str, Any] = {}
     else:
         at = resume(model, clean, entry, interventions)
         how = {"start_at_layer": at.layer}
     own = hooks_for(at.rest, len(examples), clean.slots)
-    if any(i.holds_patterns for i in at.rest):
-        held = [i.holds_patterns for i in at.rest]
-        how["kernel"] = HeldPatterns(clean.calls, held, len(examples))
+    how |= held_patterns(clean, at.rest)
     return model(at.resid, mask=mask, hooks=[*shared_out(hooks, len(examples)), *own], **how)
 
 
@@ -182,9 +220,3 @@ class HeldPatterns:
     def _mixed(self, own: Tensor, clean: Tensor) -> Tensor:
         parts = own.split(self.n_examples)
         return torch.cat([clean if h else x for h, x in zip(self.held, parts, strict=True)])
-
-
-__all__ = [
-    "MEMORY", "SITES", "Outcome", "Plan", "Progress", "batches", "clean_run", "entries_of",
-    "logits_of", "resumes", "run", "shared_out",
-]  # fmt: skip

@@ -11,7 +11,7 @@ from interp.sweeps.clean import absolute_positions, record
 from interp.sweeps.edits import Intervention, Slots, hooks_for
 from interp.sweeps.examples import Examples
 from interp.sweeps.modes import evaluating
-from interp.sweeps.planner import HeldPatterns
+from interp.sweeps.planner import held_patterns
 
 
 def run_once(
@@ -38,8 +38,7 @@ def run_once(
                 )
             clean = record(model, examples, needs, calls=intervention.holds_patterns, hooks=hooks)
             slots = clean.slots
-            if intervention.holds_patterns:
-                how["kernel"] = HeldPatterns(clean.calls, [True], len(examples))
+            how |= held_patterns(clean, [intervention])
         else:
             past = _past(examples, kv_cache)
             slots = Slots(absolute_positions(examples) + past, slice(None), {})
