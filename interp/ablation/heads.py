@@ -5,13 +5,14 @@ from typing import Any
 
 from interp.sweeps import SITES, Site
 from interp.sweeps.edits import HEAD_AXIS, KEY_VALUE_SITES
+from interp.sweeps.subject import has_mlps, key_value_heads
 
 
 def head_count(model: Any, site: Site) -> int | None:
     """Heads that a site of this model has; None where it has none."""
     if site not in HEAD_AXIS:
         return None
-    return model.config.kv_heads if site in KEY_VALUE_SITES else model.config.n_heads
+    return key_value_heads(model) if site in KEY_VALUE_SITES else model.config.n_heads
 
 
 def all_heads(model: Any, site: Site = "z") -> list[tuple[int, int | None]]:
@@ -47,7 +48,7 @@ def checked_kv_heads(
     """Pairs (layer, key/value head) of this model, in the order given."""
     if site not in KEY_VALUE_SITES:
         raise ValueError(f"site={site!r} has no key/value heads; name query heads: heads=[…]")
-    return _in_range(model, heads, model.config.kv_heads, "key/value head")
+    return _in_range(model, heads, key_value_heads(model), "key/value head")
 
 
 def checked_layers(
@@ -64,7 +65,7 @@ def check_site(model: Any, site: str) -> None:
     """Refuse a site that can't be cut."""
     if site not in CUT_SITES:
         raise ValueError(f"no site {site!r}; there are {', '.join(CUT_SITES)}")
-    if site == "mlp_out" and model.config.d_mlp is None:
+    if site == "mlp_out" and not has_mlps(model):
         raise ValueError("site='mlp_out': this model has no MLPs")
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from interp.ablation.constants import optimal_constants
 from interp.ablation.reference import Means, absolute_activations, means_of
+from interp.model import Transformer
 from interp.sweeps import SITES, Edit, Examples, Intervention, Site, Slots, examples_of
 
 Head = tuple[int, int | None]
@@ -129,7 +130,9 @@ def direct(request: Request) -> Cut:
     _refuse_reference(request, "direct")
     _refuse_other_sites(request, "direct")
     model = request.model
-    if getattr(model.config, "post_normalization", "none") != "none":
+    if not isinstance(model, Transformer):
+        raise ValueError("direct: a wrapped model's residual stream can't be reached; load it")
+    if model.config.post_normalization != "none":
         raise ValueError(
             "direct: this model normalises what attention writes, so that no head has a write of "
             "its own; cut it by another kind"

@@ -3,9 +3,9 @@
 from interp.sweeps.clean import CleanRun, absolute_positions, record
 from interp.sweeps.edits import NOTHING, SITES, Change, Edit, Intervention, Site, Slots, hooks_for
 from interp.sweeps.examples import Examples, examples_of
-from interp.sweeps.modes import evaluating
 from interp.sweeps.planner import Outcome, Plan, Progress, run
 from interp.sweeps.single import run_once
+from interp.sweeps.subject import evaluating
 from interp.sweeps.uncertainty import Interval, bootstrap_interval, holm, permutation_p_values
 
 __all__ = [

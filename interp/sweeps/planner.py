@@ -22,7 +22,7 @@ from interp.sweeps.clean import CleanRun, record
 from interp.sweeps.edits import NOTHING, Intervention, hooks_for
 from interp.sweeps.entries import START, Entry, Resumed, entry_of, names_for, resume
 from interp.sweeps.examples import Examples, measure_of, measured
-from interp.sweeps.modes import evaluating
+from interp.sweeps.subject import evaluating, widest
 
 Progress = Callable[[int, int], object]
 """Is told (done, total) after each piece of work; may raise, to cancel."""
@@ -152,9 +152,8 @@ def batches(entries: Sequence[Entry], most: int) -> Iterator[tuple[Entry, list[i
 
 def most_at_once(model: Any, examples: Examples, memory: int | None) -> int:
     """How many interventions fit: by what one layer, or the logits, of one of them takes."""
-    config, tokens = model.config, examples.tokens
-    widest = max(config.d_vocab, 4 * config.d_model, config.d_mlp or 0)
-    one = tokens.numel() * 4 * (2 * widest + 4 * config.d_model)
+    tokens = examples.tokens
+    one = tokens.numel() * 4 * (2 * widest(model) + 4 * model.config.d_model)
     if memory is None:
         memory = MEMORY.get(tokens.device.type, MEMORY_ELSEWHERE)
     return max(1, memory // one)

@@ -10,8 +10,8 @@ from interp.hooks import Hooks
 from interp.sweeps.clean import absolute_positions, record
 from interp.sweeps.edits import Intervention, Slots, hooks_for
 from interp.sweeps.examples import Examples
-from interp.sweeps.modes import evaluating
 from interp.sweeps.planner import held_patterns
+from interp.sweeps.subject import evaluating
 
 
 def run_once(

@@ -1,0 +1,44 @@
+"""What experiments must know of a model of either kind, and how it is left as it was found."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from interp.interop import Wrapped
+from interp.model import Transformer
+
+
+@contextmanager
+def evaluating(model: object, *, gradients: bool = False) -> Iterator[None]:
+    """Evaluation mode and no gradients inside the block; every module's mode is put back."""
+    inner = model.hf if isinstance(model, Wrapped) else model
+    modules = inner.modules() if isinstance(inner, nn.Module) else []
+    training = [module for module in modules if module.training]
+    for module in training:
+        module.training = False
+    try:
+        with torch.set_grad_enabled(gradients):
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def key_value_heads(model: Any) -> int:
+    """Key/value heads of a layer."""
+    return model.config.n_kv_heads if isinstance(model, Wrapped) else model.config.kv_heads
+
+
+def has_mlps(model: Any) -> bool:
+    """Whether blocks have MLPs; of a wrapped model, that is taken for granted."""
+    return not isinstance(model, Transformer) or model.config.d_mlp is not None
+
+
+def widest(model: Any) -> int:
+    """The widest activation of a token, in numbers."""
+    config = model.config
+    d_mlp = config.d_mlp if isinstance(model, Transformer) else 4 * config.d_model
+    return max(config.d_vocab, 4 * config.d_model, d_mlp or 0)
