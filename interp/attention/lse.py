@@ -19,6 +19,9 @@ from interp.attention.tiles import of_heads, tiles
 
 Op = Callable[[Tensor, Tensor, Tensor, bool, Tensor | None, float], tuple[Tensor, Tensor]]
 
+CHUNK = 4 << 20
+"""Bytes of packed buffers at a time, but at least one head: small ones stay in the cache."""
+
 
 def _flash_cpu(
     q: Tensor, k: Tensor, v: Tensor, causal: bool, mask: Tensor | None, scale: float
@@ -79,26 +82,44 @@ def run(call: AttentionCall, values: Sequence[Tensor], *, energy: bool, memory: 
     """
     if _is_square_causal(call) and not call.visible.in_order:
         return _compacted(call, values, energy=energy, memory=memory)
-    batch, n_heads, n_q, _ = call.q.shape
+    batch, n_heads, n_q, d_head = call.q.shape
     values = [_for_heads(v, call) for v in values]
-    parts = [call.k, *values] if energy else values
-    width = _width(call.q.shape[-1], sum(p.shape[-1] for p in parts))
+    width = _width(d_head, _total(values) + (d_head if energy else 0))
     each = batch * 2 * (n_q + call.visible.n_k) * width * call.q.element_size()
-    step = min(n_heads, max(1, memory // each))
-    lse = call.q.new_empty(batch, n_heads, n_q)
-    energies = call.q.new_empty(batch, n_heads, n_q) if energy else None
-    mixed = [call.q.new_empty(batch, n_heads, n_q, v.shape[-1]) for v in values]
+    step = max(1, min(memory, CHUNK) // each)
+    if step >= n_heads:
+        return _pads_cleared(call, _run_packed(call, values, energy, width, memory))
+    found = Fused(
+        call.q.new_empty(batch, n_heads, n_q),
+        call.q.new_empty(batch, n_heads, n_q) if energy else None,
+        [call.q.new_empty(batch, n_heads, n_q, v.shape[-1]) for v in values],
+    )
     for start in range(0, n_heads, step):
         heads = slice(start, min(start + step, n_heads))
-        some = of_heads(call, heads)
-        given = [some.k] * energy + [v[:, heads] if v.shape[1] > 1 else v for v in values]
-        out, lse[:, heads] = _packed_run(some, given, width, memory)
-        if energies is not None:
-            keys, *out = out
-            energies[:, heads] = some.scale * (some.q * keys).sum(-1)
-        for whole, part in zip(mixed, out, strict=True):
-            whole[:, heads] = part
-    return _pads_cleared(call, Fused(lse, energies, mixed))
+        some = [v[:, heads] if v.shape[1] > 1 else v for v in values]
+        part = _run_packed(of_heads(call, heads), some, energy, width, memory)
+        found.log_sum_exp[:, heads] = part.log_sum_exp
+        if found.energy is not None and part.energy is not None:
+            found.energy[:, heads] = part.energy
+        for whole, mixed in zip(found.mixed, part.mixed, strict=True):
+            whole[:, heads] = mixed
+    return _pads_cleared(call, found)
+
+
+def _run_packed(
+    call: AttentionCall, values: Sequence[Tensor], energy: bool, width: int, memory: int
+) -> Fused:
+    """One run of some heads, with the keys among the values where the energy is asked for."""
+    shared = per_query_head(call.k, call.q.shape[1])
+    parts = [shared, *values] if energy else list(values)
+    q, k = _side_by_side([call.q], width), _side_by_side([shared], width)
+    v = _side_by_side(parts, width, like=k) if parts else k
+    out, log_sum_exp = _masked_run(replace(call, q=q, k=k, v=v), memory)
+    spare = width - _total(parts)
+    mixed = list(out.split([*(p.shape[-1] for p in parts), spare], -1))[:-1]
+    if not energy:
+        return Fused(log_sum_exp, None, mixed)
+    return Fused(log_sum_exp, call.scale * (call.q * mixed[0]).sum(-1), mixed[1:])
 
 
 def _for_heads(v: Tensor, call: AttentionCall) -> Tensor:
@@ -107,15 +128,6 @@ def _for_heads(v: Tensor, call: AttentionCall) -> Tensor:
 
 def _width(d_head: int, total: int) -> int:
     return d_head if total <= d_head else -(-total // 8) * 8
-
-
-def _packed_run(
-    call: AttentionCall, parts: Sequence[Tensor], width: int, memory: int
-) -> tuple[list[Tensor], Tensor]:
-    q, k = _side_by_side([call.q], width), _side_by_side([call.k], width)
-    v = _side_by_side(parts, width, like=k) if parts else k
-    out, lse = _masked_run(replace(call, q=q, k=k, v=v), memory)
-    return list(out.split([p.shape[-1] for p in parts] + [width - _total(parts)], -1))[:-1], lse
 
 
 def _total(parts: Sequence[Tensor]) -> int:

@@ -113,7 +113,7 @@ def _keys_at(call: AttentionCall, at: Int[Tensor, "b h q"]) -> Float[Tensor, "ba
     """One key a query; where heads share the index, whole rows are copied, which is faster."""
     k, heads = call.k, call.q.shape[1]
     if at.shape[:2] == (1, 1):
-        return k.index_select(2, at[0, 0])
+        return k.transpose(1, 2).index_select(1, at[0, 0]).transpose(1, 2)
     if at.shape[1] == 1:
         example = torch.arange(k.shape[0], device=k.device)[:, None]
         return k.transpose(1, 2)[example, at[:, 0]].transpose(1, 2)

@@ -11,7 +11,7 @@ from torch import Tensor
 from interp.attention.tiles import MEMORY
 from interp.hooks import HookPoint, Hooks
 from interp.probes.observed import Layer, Model, Progress, observe
-from interp.probes.row_statistics import Asked, Rows, rows_of
+from interp.probes.row_statistics import Asked, rows_of
 from interp.probes.rows import Matches, counted_rows
 from interp.probes.sums import Sums
 from interp.results import Result
@@ -223,7 +223,7 @@ class _Batch:
         few = visible.count() < self.stream.min_keys
         found["broad_entropy"] = found["normalized_entropy"].masked_fill(few, float("nan"))
         self.positions = visible.q_pos if "per_position" in self.stream.also else None
-        self._add(layer.index, found)
+        self.stream._sums.add(layer.index, found, self.positions)
         return z
 
     def see_written(self, z: Tensor, hook: HookPoint) -> None:
@@ -231,13 +231,10 @@ class _Batch:
         layer = hook.layer()
         found = write_norm(z, self.stream.model.blocks[layer].attn.W_O)
         out = ~self.asked.counted[:, None]
-        self._add(layer, {"write_norm": found.masked_fill(out, float("nan"))})
+        norms = {"write_norm": found.masked_fill(out, float("nan"))}
+        self.stream._sums.add(layer, norms, self.positions)
         if self.stream.progress is not None:
             self.stream.progress(layer + 1, self.stream.model.config.n_layers)
-
-    def _add(self, layer: int, found: Rows) -> None:
-        for name, rows in found.items():
-            self.stream._sums.add(name, layer, rows, self.positions)
 
 
 def write_norm(

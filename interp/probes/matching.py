@@ -1,7 +1,8 @@
 """The weight on every earlier match of a token, without comparing each with each.
 
-Positions of equal tokens are sorted into groups, and each group is an attention call of its own:
-its log-sum-exp less that of the whole row is the log of the share that the matches have.
+Positions of equal tokens are sorted into groups. Where there are few pairs, they are taken one by
+one; else a group is an attention call of its own, whose log-sum-exp less that of the whole row is
+the log of the share that the matches have.
 """
 
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from interp.attention import AttentionCall, AttentionView, Causal, Full, Rule, Visible
 from interp.attention.features import Featured
+from interp.probes.pairwise import Flat, example_of, pair_by_pair, positions
 from interp.probes.rows import Bucket, Matches
 
 
@@ -68,35 +70,28 @@ def match_weights(
     log_sum_exp: Float[Tensor, "batch head q"],
     matches: Matches,
     *,
-    after: bool,
     memory: int,
-) -> Float[Tensor, "batch head q"]:
-    """The summed weight on all earlier occurrences of each token, or on the keys after them.
+) -> tuple[Float[Tensor, "batch head q"], Float[Tensor, "batch head q"]]:
+    """The summed weight on all earlier occurrences of each token, and on the keys after them.
 
     NaN for a row that can see none. The queries of the call are its keys' slots.
     """
-    batch, heads, n, _ = call.q.shape
-    flat = _Flat(_by_slot(call.q), _by_slot(call.k), log_sum_exp.transpose(1, 2).flatten(0, 1))
-    out = flat.log_sum_exp.new_full((batch * n, heads), float("nan"))
+    flat = Flat(_by_slot(call.q), _by_slot(call.k), log_sum_exp.transpose(1, 2).flatten(0, 1))
+    found = pair_by_pair(call, flat, matches, memory=memory)
+    size = call.q.shape[1] * call.q.shape[3] * call.q.element_size()
     for bucket in matches.buckets:
-        size = heads * bucket.slots.shape[1] * call.q.shape[3] * call.q.element_size()
-        for part in _parts(bucket, max(1, memory // (6 * size))):
-            rows, keys, own = part.slots[:, 1:], part.slots[:, :-1], part.real[:, 1:]
-            keys = matches.after[keys] if after else keys
-            group = _group(call, flat, rows, keys, own, after)
-            found = AttentionView.of(group, memory=memory).log_sum_exp().transpose(1, 2)
-            share = (found - flat.log_sum_exp[rows]).exp().clamp(max=1.0)
-            out[rows[own]] = torch.where(found == float("-inf"), torch.nan, share)[own]
-    return out.view(batch, n, heads).transpose(1, 2)
-
-
-@dataclass(frozen=True)
-class _Flat:
-    """Queries, keys and log-sum-exps by flat slot."""
-
-    q: Float[Tensor, "slot head d_head"]
-    k: Float[Tensor, "slot kv_head d_head"]
-    log_sum_exp: Float[Tensor, "slot head"]
+        for part in _parts(bucket, max(1, memory // (6 * size * bucket.slots.shape[1]))):
+            rows, own = part.slots[:, 1:], part.real[:, 1:]
+            q = _taken(flat.q, rows)
+            for after, out in enumerate(found):
+                keys = matches.after[part.slots[:, :-1]] if after else part.slots[:, :-1]
+                at = _Places(rows, keys, own, back=1 - after)
+                group = _group(call, q, _taken(flat.k, keys), at)
+                level = AttentionView.of(group, memory=memory).log_sum_exp().transpose(1, 2)
+                share = (level - flat.log_sum_exp[rows]).exp().clamp(max=1.0)
+                out[rows[own]] = torch.where(level == float("-inf"), torch.nan, share)[own]
+    shape = (call.q.shape[0], call.q.shape[2], call.q.shape[1])
+    return found[0].view(shape).transpose(1, 2), found[1].view(shape).transpose(1, 2)
 
 
 def _by_slot(x: Float[Tensor, "batch head pos d"]) -> Float[Tensor, "slot head d"]:
@@ -109,26 +104,35 @@ def _parts(bucket: Bucket, step: int) -> Iterator[Bucket]:
         yield Bucket(bucket.slots[some], bucket.real[some])
 
 
-def _group(
-    call: AttentionCall,
-    flat: _Flat,
-    rows: Int[Tensor, "group place"],
-    keys: Int[Tensor, "group place"],
-    own: Bool[Tensor, "group place"],
-    after: bool,
-) -> AttentionCall:
-    """The attention of a token to its matches: row r of a group sees the keys 0 … r."""
-    q, k = _taken(flat.q, rows), _taken(flat.k, keys)
-    place = torch.arange(rows.shape[1], device=rows.device)[None]
+@dataclass(frozen=True)
+class _Places:
+    """Flat slots of the rows and keys of some groups.
+
+    Attributes:
+        rows: The later tokens, [G R].
+        keys: What they are matched with, [G R]: row r with 0 … r.
+        own: False behind a group's end.
+        back: How far a key is from its row at least.
+    """
+
+    rows: Int[Tensor, "group place"]
+    keys: Int[Tensor, "group place"]
+    own: Bool[Tensor, "group place"]
+    back: int
+
+
+def _group(call: AttentionCall, q: Tensor, k: Tensor, at: _Places) -> AttentionCall:
+    """The attention of a token to its matches."""
+    place = torch.arange(q.shape[2], device=q.device)[None]
     ordered = _in_order(call.visible.rule)
     if ordered is not None and call.visible.extra is None and call.bias is None:
         # In a group's own order causality is a square, and what fills up its end is never seen.
         return replace(call, q=q, k=k, v=k, visible=Visible(ordered, place, place))
     n, visible = call.q.shape[2], call.visible
-    q_pos, k_pos = _positions(visible.q_pos, rows, n), _positions(visible.k_pos, keys, n)
-    rule = _earlier(visible.rule, 0 if after else 1)
-    extra = None if visible.extra is None else _pairs_of(visible.extra, rows, keys, n)
-    real = Visible(rule, q_pos, k_pos, own, own, extra, in_order=False)
+    q_pos, k_pos = positions(visible.q_pos, at.rows, n), positions(visible.k_pos, at.keys, n)
+    rule = Earlier(visible.rule, at.back)
+    extra = None if visible.extra is None else _pairs_of(visible.extra, at.rows, at.keys, n)
+    real = Visible(rule, q_pos, k_pos, at.own, at.own, extra, in_order=False)
     return replace(call, q=q, k=k, v=k, visible=real)
 
 
@@ -143,16 +147,7 @@ def _taken(x: Tensor, slots: Int[Tensor, "group place"]) -> Float[Tensor, "group
     return x.index_select(0, slots.flatten()).unflatten(0, slots.shape).transpose(1, 2)
 
 
-def _positions(pos: Tensor, slots: Tensor, n: int) -> Int[Tensor, "group place"]:
-    return pos[_example(pos, slots, n), slots % n]
-
-
-def _example(x: Tensor, slots: Tensor, n: int) -> Tensor:
-    """Which of x's examples, of which there may be one for all."""
-    return slots // n if x.shape[0] > 1 else torch.zeros_like(slots)
-
-
 def _pairs_of(extra: Tensor, rows: Tensor, keys: Tensor, n: int) -> Bool[Tensor, "g h q k"]:
-    example, q, k = _example(extra, rows[:, :1], n)[..., None], rows[:, :, None] % n, keys % n
+    example, q, k = example_of(extra, rows[:, :1], n)[..., None], rows[:, :, None] % n, keys % n
     q = q if extra.shape[2] > 1 else torch.zeros_like(q)
     return extra.transpose(0, 1)[:, example, q, k[:, None, :]].transpose(0, 1)

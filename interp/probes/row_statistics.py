@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.attention import AttentionCall, AttentionView
+from interp.attention import AttentionView
 from interp.attention.pairs import key_at_position
 from interp.probes.detectors import at_distance, first_key, row_shares
 from interp.probes.entropies import refuse_unseen, row_entropy
@@ -71,19 +71,17 @@ def _without_pattern(layer: Layer, asked: Asked) -> tuple[Tensor, Rows]:
     previous = key_at_position(visible, visible.q_pos - 1)
     first = key_at_position(visible, torch.zeros_like(visible.q_pos))
     first = first.masked_fill(visible.q_pos == 0, -1)
+    how = {"memory": asked.memory}
+    duplicates, inductions = match_weights(call, run.log_sum_exp, asked.matches, **how)
     found = {
         "entropy": run.entropy,
         "mean_distance": visible.q_pos.to(at.dtype)[:, None] - at[..., 0],
         "previous_token": view.weight_at(previous, unseen=float("nan")),
         "sink": view.weight_at(first, unseen=float("nan")),
-        "duplicate_token": _matched(call, run.log_sum_exp, asked, after=False),
-        "induction": _matched(call, run.log_sum_exp, asked, after=True),
+        "duplicate_token": duplicates,
+        "induction": inductions,
     }
     return z, found | {name: ALSO[name](view) for name in sorted(asked.also)}
-
-
-def _matched(call: AttentionCall, log_sum_exp: Tensor, asked: Asked, *, after: bool) -> Tensor:
-    return match_weights(call, log_sum_exp, asked.matches, after=after, memory=asked.memory)
 
 
 def _renyi(view: AttentionView) -> Tensor:

@@ -52,17 +52,27 @@ class Bucket:
     slots: Int[Tensor, "group place"]
     real: Bool[Tensor, "group place"]
 
+    @property
+    def n_pairs(self) -> int:
+        """At most how many pairs of equal tokens there are."""
+        groups, size = self.slots.shape
+        return groups * size * (size - 1) // 2
+
 
 @dataclass(frozen=True)
 class Matches:
     """Where each token of a batch was seen before, in O(n) memory, for all layers.
 
     Attributes:
-        buckets: The groups of two or more equal tokens of one example.
+        rows: Flat slots of the later of two equal tokens of one example, where there are few.
+        keys: Those of the earlier.
+        buckets: The groups of larger numbers of equal tokens.
         after: The flat slot of the real token that follows each slot; the last has its own.
         length: Slots of an example.
     """
 
+    rows: Int[Tensor, " pair"]
+    keys: Int[Tensor, " pair"]
     buckets: tuple[Bucket, ...]
     after: Int[Tensor, " slot"]
     length: int
@@ -73,7 +83,12 @@ class Matches:
     ) -> "Matches":
         """Sort the tokens once; pads match nothing."""
         real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
-        return cls(tuple(_buckets(tokens, real)), _after(real), tokens.shape[1])
+        few, many = [], []
+        for bucket in _buckets(tokens, real):
+            (few if bucket.n_pairs <= 4 * tokens.numel() else many).append(bucket)
+        nothing = torch.zeros(2, 0, dtype=torch.long, device=tokens.device)
+        rows, keys = torch.cat([nothing, *(_pairs(bucket) for bucket in few)], 1)
+        return cls(rows, keys, tuple(many), _after(real), tokens.shape[1])
 
 
 def _buckets(tokens: Tensor, real: Tensor, grow: float = 1.5) -> list[Bucket]:
@@ -96,6 +111,14 @@ def _buckets(tokens: Tensor, real: Tensor, grow: float = 1.5) -> list[Bucket]:
         buckets.append(_bucket(slots, starts[first:last], sizes[first:last]))
         first = last
     return buckets
+
+
+def _pairs(bucket: Bucket) -> Int[Tensor, "2 pair"]:
+    """Every two slots of a group, the later first."""
+    size = bucket.slots.shape[1]
+    later, earlier = torch.tril_indices(size, size, -1, device=bucket.slots.device)
+    own = bucket.real[:, later]
+    return torch.stack([bucket.slots[:, later][own], bucket.slots[:, earlier][own]])
 
 
 def _bucket(slots: Tensor, starts: Tensor, sizes: Tensor) -> Bucket:

@@ -1,5 +1,6 @@
 """Means over the rows that have a statistic, added up batch by batch."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,19 +23,18 @@ class Sums:
 
     def add(
         self,
-        name: str,
         layer: int,
-        rows: Float[Tensor, "batch head pos"],
+        found: Mapping[str, Float[Tensor, "batch head pos"]],
         positions: Int[Tensor, "b pos"] | None,
     ) -> None:
         """Add a layer's rows; NaN is a row without the statistic."""
-        name = NAMED.get(name, name)
+        rows = torch.stack(list(found.values()))
         there = ~rows.isnan()
-        values = rows.masked_fill(~there, 0.0)
-        for held, new in ((self.total, values), (self.count, there)):
-            part = _by_position(new, positions)
-            whole = self._room(held, name, part)
-            whole[layer, :, : part.shape[1]] += part
+        values = _by_position(rows.masked_fill_(~there, 0.0), positions)
+        counts = _by_position(there, positions)
+        for name, value, count in zip(found, values, counts, strict=True):
+            for held, part in ((self.total, value), (self.count, count)):
+                self._room(held, NAMED.get(name, name), part)[layer, :, : part.shape[1]] += part
 
     def _room(self, held: dict[str, Tensor], name: str, part: Tensor) -> Tensor:
         have = held.get(name)
@@ -57,13 +57,13 @@ class Sums:
 
 
 def _by_position(
-    rows: Float[Tensor, "batch head pos"], positions: Int[Tensor, "b pos"] | None
-) -> Float[Tensor, "head place"]:
+    rows: Float[Tensor, "statistic batch head pos"], positions: Int[Tensor, "b pos"] | None
+) -> Float[Tensor, "statistic head place"]:
     if positions is None:
-        return rows.sum((0, 2), dtype=torch.float64)[:, None]
-    if positions.shape[0] == 1 and rows.shape[0] > 1:
-        rows = rows.sum(0, keepdim=True, dtype=torch.float64)
-    rows = rows.to(torch.float64).transpose(0, 1).flatten(1)
+        return rows.sum((1, 3), dtype=torch.float64)[..., None]
+    if positions.shape[0] == 1 and rows.shape[1] > 1:
+        rows = rows.sum(1, keepdim=True, dtype=torch.float64)
+    rows = rows.to(torch.float64).transpose(1, 2).flatten(2)
     index = positions.flatten()
     size = int(index.max()) + 1 if index.numel() else 0
-    return rows.new_zeros(rows.shape[0], size).index_add_(1, index, rows)
+    return rows.new_zeros(*rows.shape[:2], size).index_add_(2, index, rows)
