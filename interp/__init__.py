@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         fold_value_biases,
     )
     from interp.interop import (
+        load_hugging_face,
         load_transformer_lens,
         save_transformer_lens,
         wrap,
@@ -44,6 +45,7 @@ __all__ = [
     "fold_value_biases",
     "lens",
     "load",
+    "load_hugging_face",
     "load_transformer_lens",
     "plots",
     "probes",
@@ -67,6 +69,7 @@ _LATER: dict[str, str | None] = {
     "fold_value_biases": "interp.folding",
     "load": "interp.runs",
     "load_transformer_lens": "interp.interop",
+    "load_hugging_face": "interp.interop",
     "wrap": "interp.interop",
     "save_transformer_lens": "interp.interop",
     "train": "interp.training",

@@ -22,10 +22,11 @@ from interp.hooks import SILENT, Hooks, Tap
 from interp.layers import Block, Where, position_table
 from interp.metrics import mean_loss, next_token_targets, per_token_loss
 from interp.norms import norm_of
+from interp.text import Speaking
 from interp.weights import Embedding, Linear, ModelWeights, initialise
 
 
-class Transformer(Hooked, ModelWeights, nn.Module):
+class Transformer(Hooked, ModelWeights, Speaking, nn.Module):
     """A hookable decoder-only transformer; `config` says what it computes.
 
     It runs fused attention. A hook on `hook_pattern` or `hook_attn_scores` materialises that layer,

@@ -1,5 +1,6 @@
 """Models of other libraries: opened as our Transformer, written back, or wrapped as they are."""
 
+from interp.interop.hugging_face import load_hugging_face
 from interp.interop.llama2c import load_llama2c
 from interp.interop.mingpt import load_mingpt, load_nanogpt
 from interp.interop.tracr import load_tracr
@@ -9,6 +10,7 @@ from interp.interop.wrap import Wrapped, wrap
 
 __all__ = [
     "Wrapped",
+    "load_hugging_face",
     "load_llama2c",
     "load_mingpt",
     "load_nanogpt",

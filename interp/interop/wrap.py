@@ -20,9 +20,10 @@ from interp.interop.attention_interface import Running, observing
 from interp.interop.foreign import ForeignBlock, ForeignHeads, ForeignNorm, last_norm
 from interp.interop.wrapped_config import WrappedConfig, config_of, look
 from interp.metrics import mean_loss, next_token_targets
+from interp.text import Speaking
 
 
-class Wrapped:
+class Wrapped(Speaking):
     """A model of another library under the interface that probes and experiments call.
 
     Hooks reach what its attention passes: `hook_q` and `hook_k` (`hook_rot_q` and `hook_rot_k`
