@@ -62,8 +62,9 @@ class Slots:
 
 
 Change = Callable[[Tensor, Slots], Tensor]
-"""Takes a site of one head, `[B T ...]` (scores and pattern: `[B Tq Tk]`), without writing into it,
-and where its rows stand; returns what goes on instead, or something that broadcasts to it."""
+"""Takes a site of one head, `[B T ...]` (scores and pattern: `[B Tq Tk]`), or of all heads where
+the edit names none, without writing into it, and where its rows stand; returns what goes on
+instead, or something that broadcasts to it."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,10 @@ class Edit:
         if self.positions is None:
             return new
         chosen = _among(slots.position, self.positions)
-        return torch.where(chosen.reshape(*chosen.shape, *[1] * (x.ndim - 2)), new, x)
+        rows = 2 if self.head is None and HEAD_AXIS.get(self.site) == 1 else 1
+        shape = [1] * x.ndim
+        shape[0], shape[rows] = chosen.shape
+        return torch.where(chosen.reshape(shape), new, x)
 
     def write(self, x: Tensor, slots: Slots) -> None:
         """Change the share `x` of an activation in place."""

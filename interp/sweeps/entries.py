@@ -146,8 +146,13 @@ def _new_z(
     for edit in edits:
         if edit.layer != layer:
             continue
-        for head in range(z.shape[2]) if edit.head is None else [edit.head]:
-            new[head] = edit.replacement(new.get(head, z[:, :, head]), clean.slots)
+        if edit.head is None:
+            now = torch.stack([new.get(h, own) for h, own in enumerate(z.unbind(2))], 2)
+            whole = edit.replacement(now, clean.slots).expand_as(z)
+            new = dict(enumerate(whole.unbind(2)))
+        else:
+            now = new.get(edit.head, z[:, :, edit.head])
+            new[edit.head] = edit.replacement(now, clean.slots)
     return new
 
 

@@ -1,6 +1,5 @@
 """What an experiment is run on: tokens, which of them are real, and what is asked."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -71,7 +70,8 @@ def _asked(examples: Examples) -> Examples:
     return examples
 
 
-Measure = Callable[[Float[Tensor, "B T V"], Examples], Float[Tensor, "B"]]
+Measure = Metric
+"""A metric once its reference is known."""
 
 
 def measure_of(metric: str | Metric, clean_logits: Float[Tensor, "B T V"]) -> Measure:
