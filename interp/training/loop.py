@@ -207,4 +207,9 @@ def _evaluated(source: Source, options: TrainingOptions, device: torch.device) -
 def _device(device: str | torch.device) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(device)
+    try:
+        return torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(
+            f"there is no device {device!r}: wanted auto, cpu, cuda, cuda:1 …"
+        ) from error

@@ -63,7 +63,8 @@ class TrainingOptions:
                 f"weight_decay must not be negative, and final_share lie in [0, 1]; "
                 f"got {self.weight_decay!r} and {self.final_share!r}"
             )
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+        pair = isinstance(self.betas, tuple) and len(self.betas) == 2
+        if not pair or not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be two numbers in [0, 1), got {self.betas!r}")
         if self.schedule not in get_args(Schedule):
             raise ValueError(f"schedule must be 'cosine' or 'constant', got {self.schedule!r}")

@@ -43,7 +43,7 @@ def induction() -> Recipe:
         positional="rotary",
         bos_token=task.bos_token,
     )
-    return Recipe(config, task, {"steps": 400, "batch_size": 64, "learning_rate": 3e-3})
+    return Recipe(config, task, {"steps": 600, "batch_size": 64, "learning_rate": 3e-3})
 
 
 def majority() -> Recipe:

@@ -1,0 +1,103 @@
+"""What a run is to be: from a recipe, a folder, a file and the command line, in this order."""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from interp.config import TransformerConfig
+from interp.runs import read_config
+from interp.tasks import Task, make
+from interp.training import TrainingOptions
+from interp.training.recipes import induction
+
+SECTIONS = ("model", "task", "training")
+Sections = dict[str, dict[str, Any]]
+
+
+def default_sections() -> Sections:
+    """Those of the demo's two-layer model, its sizes left to the task."""
+    recipe = induction()
+    model = {
+        name: getattr(recipe.config, name)
+        for name in ("n_layers", "n_heads", "d_model", "positional")
+    }
+    return {"model": model, "task": {"name": recipe.task.name}, "training": dict(recipe.options)}
+
+
+def sections_of_folder(folder: Path) -> Sections:
+    """Those that a run was begun with."""
+    described = read_config(folder)
+    task = described.get("task", {})
+    return {
+        "model": described["model"],
+        "task": {"name": task.get("name"), **task.get("options", {})},
+        "training": described.get("training", {}),
+    }
+
+
+def sections_of_file(path: Path) -> Sections:
+    """Those of a TOML file with tables model, task and training.
+
+    Raises:
+        ValueError: It is not TOML, or has other tables.
+    """
+    try:
+        found = tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path}: not TOML ({error})") from error
+    unknown = sorted(set(found) - set(SECTIONS))
+    if unknown or not all(isinstance(table, dict) for table in found.values()):
+        raise ValueError(f"{path}: wanted tables {', '.join(SECTIONS)}; got {', '.join(found)}")
+    return found
+
+
+def sections_of_pairs(pairs: Sequence[str]) -> Sections:
+    """Those of `section.name=value` pairs; a value is JSON, or else text.
+
+    Raises:
+        ValueError: A pair is of another form.
+    """
+    found: Sections = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        section, dot, name = key.partition(".")
+        if not equals or not dot or section not in SECTIONS:
+            raise ValueError(
+                f"--set wants model.NAME=VALUE, task.NAME=… or training.NAME=…, got {pair!r}"
+            )
+        found.setdefault(section, {})[name] = _value(value)
+    return found
+
+
+def merged(*layers: Mapping[str, Mapping[str, Any]]) -> Sections:
+    """Later ones win; another task brings its own options."""
+    result: Sections = {section: {} for section in SECTIONS}
+    for layer in layers:
+        for section, values in layer.items():
+            if section == "task" and values.get("name") not in (None, result["task"].get("name")):
+                result["task"] = {}
+            result[section] |= values
+    return result
+
+
+def built(sections: Sections) -> tuple[TransformerConfig, Task, dict[str, Any]]:
+    """Config, task and training options; what the task knows of the model is filled in.
+
+    Raises:
+        ValueError: A name or a value that can't be.
+    """
+    options = dict(sections["task"])
+    task = make(str(options.pop("name")), **options)
+    sizes = {"d_vocab": task.d_vocab, "n_ctx": task.n_ctx, "bos_token": task.bos_token}
+    config = TransformerConfig.from_dict(sizes | sections["model"])
+    TrainingOptions.of(sections["training"])
+    return config, task, sections["training"]
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

@@ -1,0 +1,79 @@
+"""`interp train`: one run, from flags or a file."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from interp.cli.terminal import print_json
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Anything else: model.NAME=VALUE, task.NAME=…, training.NAME=…"),
+]
+
+
+def train_run(
+    out: Annotated[Path, typer.Option(help="The run folder.")],
+    config: Annotated[
+        Path | None, typer.Option(help="TOML with tables model, task, training.")
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="One of `interp tasks`.")] = None,
+    layers: Annotated[int | None, typer.Option(help="model.n_layers")] = None,
+    heads: Annotated[int | None, typer.Option(help="model.n_heads")] = None,
+    d_model: Annotated[int | None, typer.Option(help="model.d_model")] = None,
+    d_mlp: Annotated[int | None, typer.Option(help="model.d_mlp; without: no MLP.")] = None,
+    steps: Annotated[int | None, typer.Option(help="training.steps")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="training.batch_size")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="training.learning_rate")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the weights and of the data.")] = None,
+    settings: Set = None,
+    resume: Annotated[bool, typer.Option(help="Go on where the folder stopped.")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")] = "auto",
+    compile_model: Annotated[bool, typer.Option("--compile", help="torch.compile.")] = False,
+    progress: Annotated[bool, typer.Option(help="Show a bar.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Train a model on a task and write a run folder; by default the demo's two layers."""
+    import interp
+    from interp.cli import settings as given
+
+    flags = {
+        "model": {"n_layers": layers, "n_heads": heads, "d_model": d_model, "d_mlp": d_mlp},
+        "task": {"name": task},
+        "training": {"steps": steps, "batch_size": batch_size, "learning_rate": learning_rate},
+    }
+    flags["model"]["init_seed"] = flags["training"]["seed"] = seed
+    begun = resume and (out / "config.json").exists()
+    sections = given.merged(
+        given.sections_of_folder(out) if begun else given.default_sections(),
+        given.sections_of_file(config) if config else {},
+        {section: _given(values) for section, values in flags.items()},
+        given.sections_of_pairs(settings or []),
+    )
+    model, made, options = given.built(sections)
+    run = interp.train(
+        model,
+        made,
+        out=out,
+        resume=resume,
+        device=device,
+        progress=progress,
+        compile_model=compile_model,
+        **options,
+    )
+    last = run.metrics[-1]
+    if as_json:
+        print_json({"path": run.path, **last})
+        return
+    typer.echo(_summary(last))
+    typer.echo(f"next: interp analyze {run.path}")
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _summary(last: dict[str, Any]) -> str:
+    words = f"step {last['step']}: held-out loss {last['held_out_loss']:.4f} nats"
+    return f"{words}, accuracy {last['held_out_accuracy']:.4f}, {last['seconds']:.0f} s"
