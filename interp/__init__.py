@@ -8,7 +8,7 @@ from interp.config import TransformerConfig
 from interp.model import Transformer
 
 if TYPE_CHECKING:
-    from interp import ablation, attention, circuits, dynamics, lens, plots, probes, tasks
+    from interp import ablation, attention, circuits, dynamics, lens, patching, plots, probes, tasks
     from interp.folding import (
         center_unembed,
         center_writing_weights,
@@ -47,6 +47,7 @@ __all__ = [
     "load",
     "load_hugging_face",
     "load_transformer_lens",
+    "patching",
     "plots",
     "probes",
     "save",
@@ -77,6 +78,7 @@ _LATER: dict[str, str | None] = {
     "circuits": None,
     "dynamics": None,
     "lens": None,
+    "patching": None,
     "plots": None,
     "probes": None,
     "tasks": None,
