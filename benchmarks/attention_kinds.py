@@ -52,12 +52,12 @@ def rules(window: int = WINDOW) -> dict[str, Rule]:
     }
 
 
-def measure(*, quick: bool = False, patience: float = 300.0) -> Iterator[Measurement]:
+def measure(*, quick: bool = False, **how: Any) -> Iterator[Measurement]:
     """Time, cost of linear attention a token, memory a token, memory of a ring."""
     lengths = QUICK if quick else LENGTHS
-    budget: dict[str, Any] = {"rounds": 9, "warmup": 1, "patience": patience}
+    budget: dict[str, Any] = {"rounds": 9, "warmup": 1} | how
     if quick:
-        budget = {"rounds": 2, "warmup": 1, "shortest": 0.0, "patience": 0.0}
+        budget |= {"rounds": 2, "shortest": 0.0}
     yield _forward(lengths["time"], budget)
     yield _training(lengths["time"], budget)
     yield _linear(lengths["short"], lengths["time"], budget)
