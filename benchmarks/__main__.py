@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -24,7 +25,6 @@ from benchmarks import (
     record,
 )
 from benchmarks.record import ROOT, Measurement
-from benchmarks.timing import Clock
 
 RESULTS = ROOT / "benchmarks" / "results"
 QUICK_RESULTS = ROOT / "runs" / "benchmarks"  # not kept: tiny sizes say nothing about speed
@@ -38,27 +38,32 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     out = args.out or (QUICK_RESULTS if args.quick else RESULTS)
     if len(args.names) == 1:
-        run(args.names[0], quick=args.quick, patience=args.patience, busy=args.busy, out=out)
+        run(args.names[0], quick=args.quick, how=_how(args), out=out)
         return
+    told = sys.argv[1:] if arguments is None else arguments
+    given = [argument for argument in told if argument not in args.names]
     for name in args.names or BENCHMARKS:
-        command = [sys.executable, "-m", "benchmarks", name, f"--out={out}"]
-        command += [f"--patience={args.patience}"]
-        command += [flag for flag in ("--quick", "--busy") if getattr(args, flag[2:])]
-        done = subprocess.run(command, cwd=ROOT, check=False)
+        done = subprocess.run([sys.executable, "-m", "benchmarks", name, *given], check=False)
         if done.returncode:
             print(f"{name} ended with exit code {done.returncode}; see above", file=sys.stderr)
 
 
-def run(name: str, *, quick: bool, patience: float, busy: bool, out: Path) -> None:
+def _how(args: argparse.Namespace) -> dict[str, Any]:
+    """What was asked of `interleave`."""
+    how: dict[str, Any] = {"patience": args.patience}
+    if args.busy:
+        torch.set_num_threads(1)
+        how["clock"] = "processor"
+    return how if args.rounds is None else how | {"rounds": args.rounds}
+
+
+def run(name: str, *, quick: bool, how: dict[str, Any], out: Path) -> None:
     """Run one benchmark here, print it and save it."""
     os.environ["HF_HUB_OFFLINE"] = "1"
-    if busy:
-        torch.set_num_threads(1)
-    clock: Clock = "processor" if busy else "wall"
     console = Console()
     console.rule(name)
     measurements: list[Measurement] = []
-    for measurement in BENCHMARKS[name](quick=quick, patience=patience, clock=clock):
+    for measurement in BENCHMARKS[name](quick=quick, **how):
         measurements.append(measurement)
         record.show(measurement, console=console)
         path = record.save(name, measurements, folder=out)
@@ -76,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="how long each comparison waits for others to leave the machine",
     )
+    parser.add_argument("--rounds", type=int, help="rounds that count, instead of each's own")
     parser.add_argument(
         "--busy",
         action="store_true",

@@ -17,10 +17,9 @@ SECONDS = 0.5
 def measure(*, quick: bool = False, **how: Any) -> Iterator[Measurement]:
     """Start Python with torch, and with torch and interp, in turns."""
     programs = {"import torch": "import torch", "import torch, interp": "import torch, interp"}
-    timing = interleave(
-        {name: _program(code) for name, code in programs.items()},
-        rounds=1 if quick else 11, warmup=0 if quick else 1, shortest=0.0, **how,
-    )  # fmt: skip
+    budget = {"rounds": 1, "warmup": 0} if quick else {"rounds": 11, "warmup": 1}
+    actions = {name: _program(code) for name, code in programs.items()}
+    timing = interleave(actions, **budget | {"shortest": 0.0} | how)
     added = timing.difference("import torch, interp", "import torch")
     loaded = _loaded_modules()
     checks = [
