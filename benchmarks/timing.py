@@ -120,11 +120,11 @@ def _seconds(action: Action, repeats: int, now: Callable[[], float]) -> float:
 
 
 def _repeats(action: Action, shortest: float, now: Callable[[], float]) -> int:
-    """Calls that last about `shortest` seconds, from the faster of two calls."""
-    if not shortest:
+    """Calls that last about `shortest` seconds; short ones are tried twice."""
+    once = _seconds(action, 1, now) if shortest else shortest
+    if once >= shortest:
         return 1
-    once = min(_seconds(action, 1, now), _seconds(action, 1, now))
-    return max(1, round(shortest / max(once, 1e-9)))
+    return max(1, round(shortest / max(min(once, _seconds(action, 1, now)), 1e-9)))
 
 
 def processor_seconds() -> float:
