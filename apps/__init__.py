@@ -1,1 +1,1 @@
-"""The dashboard: `interp dashboard` serves `dashboard.py`."""
+"""The dashboard: what `interp dashboard` opens."""

@@ -15,7 +15,9 @@ from interp.plots.figure import Figure, finish
 from interp.plots.panels import Panels, maps, panels_of, places_of, seen_by
 from interp.plots.pooling import LARGEST_FLOAT_MAP, pack
 from interp.plots.text import escape, sentence
-from interp.plots.tokens import MOST_LABELS, label_room, thinned, token_axis
+from interp.plots.tokens import label_room, thinned, token_axis
+
+MOST_NAMED = 40  # rows and columns; more names run into each other
 
 What = Literal["probability", "scores", "value-weighted"]
 Target = Literal["induction", "previous", "duplicate", "first"]
@@ -202,7 +204,7 @@ def _axes(
         labels, places[0], "query (first on top)", down=True, per_cell=panels.per_cell[0]
     )
     x = token_axis(labels, places[1], "key (looked at)", per_cell=panels.per_cell[1])
-    most = MOST_LABELS if count == 1 else 12
+    most = MOST_NAMED if count == 1 else 12
     crowded = max(rows, columns) > most
     fig.update_yaxes({**y, "constraintoward": "top", "showticklabels": not crowded})
     fig.update_xaxes({**x, "constraintoward": "left", "showticklabels": not crowded})

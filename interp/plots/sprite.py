@@ -53,6 +53,7 @@ def attention_thumbnails(
     causal: bool = True,
     title: str = "What does each head's attention look like?",
     selected: tuple[int, int] | None = None,
+    pooled_from: int | None = None,
     theme: str = "light",
 ) -> Figure:
     """Small maps of all heads, layer down (first on top) and head across, as one image.
@@ -65,6 +66,7 @@ def attention_thumbnails(
         causal: draw what lies above the diagonal as masked.
         title: the question asked.
         selected: a (layer, head) to outline.
+        pooled_from: how many tokens a side has, where the caller has pooled already.
         theme: "light" or "dark".
 
     Raises:
@@ -73,6 +75,7 @@ def attention_thumbnails(
     _theme.check_theme(theme)
     array = _probabilities(patterns)
     layers, heads, rows, columns = array.shape
+    across = pooled_from or columns
     image = _sheet(_codes(array, causal))
     source = "data:image/png;base64," + base64.b64encode(png(image, palette(INKS[theme]))).decode()
     fig = Figure()
@@ -92,8 +95,8 @@ def attention_thumbnails(
     return finish(
         fig,
         question=title,
-        alt=f"Attention patterns of {layers} × {heads} heads over {some(columns, 'key')}.",
-        notes=[_pooled(rows, columns), _missing(array)],
+        alt=f"Attention patterns of {layers} × {heads} heads over {some(across, 'key')}.",
+        notes=[_pooled(pooled_from or rows, across), _missing(array)],
         theme=theme,
         height=int(np.clip(layers * min(110, 900 // heads), 90, 900)) + 50,
     )

@@ -1,0 +1,102 @@
+"""Circuit: which heads work together, with the evidence on each edge."""
+
+from typing import Literal, cast, get_args
+
+import pandas as pd
+import streamlit as st
+
+from apps import state
+from apps.answers import heads, wiring
+from apps.charts import chart, literal
+from apps.sources import UnreadableError
+from apps.state import Chosen, answer
+from interp import plots
+
+Through = Literal["K", "Q", "V"]
+COLUMNS = {
+    "source": "from",
+    "target": "to",
+    "score_drop": "score lost, cut through K",
+    "score_drop_q": "score lost, cut through Q",
+    "composition": "K-composition",
+    "percentile": "above random",
+    "token_match": "finds its own token",
+    "token_match_without": "… without the source",
+}
+
+
+def induction(chosen: Chosen) -> None:
+    """The induction circuit."""
+    st.markdown("#### The induction circuit")
+    heads_found = answer(heads.induction_heads, chosen.opened)
+    if heads_found is None:
+        st.text("This model has no room for the trials that find induction heads.")
+        return
+    with st.spinner("Cutting edges, one at a time"):
+        found = answer(wiring.induction, chosen.opened, heads_found)
+    st.markdown(literal(found.found.verdict))
+    if not found.edges:
+        st.caption("No edge to draw. At an earlier checkpoint there may be none yet.")
+        return
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        fig = plots.circuit(
+            found.nodes,
+            found.edges,
+            title="Which earlier heads do the induction heads read?",
+            sign="width and number = what the induction score loses when that edge alone is cut",
+            formula="induction score − the same with what the source writes taken off the target’s "
+            "keys, nothing else",
+            theme=chosen.theme,
+        )
+        python = f"{chosen.python}circuits.induction_circuit(model)"
+        chart(fig, "circuit-induction", python=python)
+    with right:
+        st.markdown("##### Evidence")
+        st.caption("Behaviour first: cutting the edge alone. Weights beside it.")
+        table = pd.DataFrame(wiring.evidence(found)).rename(columns=COLUMNS)
+        st.dataframe(table.round(3), hide_index=True)
+
+
+def composition(chosen: Chosen) -> None:
+    """Composition by the weights, as a map and as a graph with a threshold."""
+    st.markdown("#### Composition, by the weights")
+    through = st.segmented_control(
+        "Through", list(get_args(Through)), default="K", required=True, key="through",
+        bind="query-params",
+    )  # fmt: skip
+    kind = cast(Through, through)
+    scores = answer(wiring.composition, chosen.opened, kind)
+    top = wiring.top_score(scores)
+    if not top:
+        st.caption("This model has one layer: no head can read another.")
+        return
+    st.caption("A weak score is no proof of absence: pairs that work can lie below random.")
+    share = st.slider("Draw edges over this share of the largest", 0, 100, 40, key="edges",
+                      format="%d %%", bind="query-params")  # fmt: skip
+    left, right = st.columns(2, gap="large")
+    with left:
+        fig = plots.composition_graph(
+            scores, kind=kind, threshold=top * share / 100, theme=chosen.theme
+        )
+        python = f'{chosen.python}scores = circuits.composition_scores(model, "{kind}")\n'
+        chart(fig, "composition-graph", python=f"{python}plots.composition_graph(scores)")
+    with right:
+        fig = plots.composition_heatmap(scores, kind=kind, theme=chosen.theme)
+        chart(fig, "composition-map", python=f"{python}plots.composition_heatmap(scores)")
+
+
+def draw() -> None:
+    """The page."""
+    chosen = state.chosen()
+    st.title("Which heads work together?")
+    above, below = st.container(), st.container()
+    for place, part in ((below, composition), (above, induction)):  # the quick one first
+        with place:
+            try:
+                part(chosen)
+            except UnreadableError as error:
+                st.text(str(error))
+
+
+draw()

@@ -1,0 +1,184 @@
+"""Interventions: what the model loses without some of its heads."""
+
+import math
+
+import pandas as pd
+import streamlit as st
+
+from apps import state
+from apps.answers import cutting, heads
+from apps.answers.reading import Guess
+from apps.charts import chart, clicked, literal
+from apps.state import Chosen, answer
+from apps.words import name_of, places
+from interp import plots
+
+FIRST, MORE = ("zero", "mean"), "more …"
+
+
+def pick_heads(chosen: Chosen) -> cutting.Heads:
+    """Which heads are cut: named groups, or one by one."""
+    config = chosen.opened.model.config
+    every = [(layer, head) for layer in range(config.n_layers) for head in range(config.n_heads)]
+    names = {name_of(head): head for head in every}
+    kept = [name for name in st.session_state.get("cut", []) if name in names]
+    if "cut" in st.session_state and kept != st.session_state["cut"]:
+        st.session_state["cut"] = kept
+    groups = named_groups(chosen)
+    with st.container(horizontal=True, gap="xsmall"):
+        for words, group in groups.items():
+            st.button(
+                words, on_click=state.cut, args=([name_of(head) for head in group],),
+                disabled=not group, help=", ".join(map(name_of, group)) or "there is none",
+            )  # fmt: skip
+    picked = st.multiselect(
+        "Heads to cut", list(names), key="cut", bind="query-params",
+        placeholder="Choose heads, or a group above",
+    )  # fmt: skip
+    return tuple(names[name] for name in picked)
+
+
+def named_groups(chosen: Chosen) -> dict[str, list[tuple[int, int]]]:
+    """Groups that a button chooses."""
+    found = answer(heads.induction_heads, chosen.opened)
+    uniform = answer(heads.statistics, chosen.opened, None).near_uniform()
+    return {
+        "The induction heads": list(found or []),
+        "The near-uniform heads": uniform,
+        f"The selected head, {chosen.head_name}": [(chosen.layer, chosen.head)],
+        "None": [],
+    }
+
+
+def pick_kind() -> str:
+    """What a cut head gives."""
+    help_words = "\n".join(f"- **{kind}**: {words}" for kind, words in cutting.KINDS.items())
+    kind = st.segmented_control(
+        "A cut head gives", [*FIRST, MORE], default="zero", required=True, key="kind",
+        bind="query-params", help=help_words,
+    )  # fmt: skip
+    if kind == MORE:
+        others = [other for other in cutting.KINDS if other not in FIRST]
+        kind = st.selectbox("Which", others, key="other_kind", bind="query-params")
+    st.caption(f"{kind}: {cutting.KINDS[str(kind)]}")
+    return str(kind)
+
+
+def side_by_side(chosen: Chosen, cut: cutting.Heads, kind: str) -> None:
+    """The prompt, as it is and with the heads cut, coloured by loss."""
+    found = answer(cutting.cut, chosen.opened, chosen.prompt, cut, kind, chosen.pin)
+    limits = (0.0, math.log(chosen.opened.model.config.vocab_out))
+    names = " ".join(map(name_of, cut)) or "nothing"
+    left, right = st.columns(2, gap="large")
+    columns = [
+        (left, "As it is", found.clean, found.clean_top),
+        (right, f"Without {names}", found.ablated, found.ablated_top),
+    ]
+    for column, title, losses, top in columns:
+        with column:
+            st.markdown(f"##### {title}")
+            st.html(
+                plots.token_html(chosen.prompt.labels, losses, limits=limits, theme=chosen.theme)
+            )
+            st.caption(f"says after token {chosen.pin}: {said(top)}")
+    if cut:
+        st.markdown("##### What changed (Δloss in nats, ablated − clean)")
+        st.caption("blue = the loss rises without them: they were helping · red = it falls")
+        html = plots.token_html(
+            chosen.prompt.labels, found.difference, kind="effect", theme=chosen.theme
+        )
+        st.html(html)
+
+
+def said(top: list[Guess]) -> str:
+    """The likeliest tokens with their probabilities, harmless in Markdown."""
+    return literal(", ".join(f"{plots.visible(g.token)} {g.probability:.2f}" for g in top[:3]))
+
+
+def group_bars(chosen: Chosen, cut: cutting.Heads, kind: str) -> None:
+    """Together, each, and each kept alone, over samples."""
+    words = f"Cutting {len(cut)} heads"
+    bars = state.work_out(cutting.group, chosen.opened, None, cut, kind, words=words)
+    fig = plots.effect_bars(
+        bars.labels,
+        bars.effects,
+        intervals=bars.intervals,
+        groups=bars.sections,
+        title="What does the model lose without these heads?",
+        theme=chosen.theme,
+    )
+    listed = ", ".join(f"({layer}, {head})" for layer, head in cut)
+    python = f'{chosen.python}ablation.group(model, batch, heads=[{listed}], kind="{kind}")'
+    chart(fig, "group", python=python)
+    elsewhere = answer(cutting.elsewhere, chosen.opened, cut, kind)
+    asked, rest = places(chosen.opened)
+    said = f"Over held-out samples. {asked.capitalize()}: {bars.effects[0]:+.2f} nats together"
+    st.caption(said + ("." if elsewhere is None else f", {rest}: {elsewhere:+.2f}."))
+
+
+def stop() -> None:
+    """End the sweep that is running; the click has already done it."""
+    st.session_state["sweep"] = False
+
+
+def select_cell(key: str) -> None:
+    """A click on the sweep's mosaic."""
+    cell = clicked(key)
+    if cell is not None:
+        state.select(*cell)
+
+
+def sweep(chosen: Chosen, kind: str) -> None:
+    """Every head cut alone, when it is asked for."""
+    st.markdown("#### Every head, cut alone")
+    found = state.known(heads.sweep, chosen.opened, None, kind)
+    if found is None:
+        if not st.session_state.get("sweep"):
+            st.caption("Heads back each other up: a small effect alone does not mean unused.")
+            if not st.button("Sweep all heads", icon=":material/grid_on:"):
+                return
+            st.session_state["sweep"] = True
+        place = st.empty()
+        place.button("Cancel", on_click=stop, key="cancel-sweep")
+        words = "Cutting each head in turn"
+        found = state.work_out(heads.sweep, chosen.opened, None, kind, words=words)
+        place.empty()
+    st.session_state["sweep"] = False
+    metric = heads.METRICS["effect"]
+    fig = plots.head_heatmap(
+        found.effect, kind="effect", name=metric.name, formula=metric.formula,
+        selected=(chosen.layer, chosen.head), theme=chosen.theme,
+    )  # fmt: skip
+    python = f'{chosen.python}ablation.sweep(model, batch, kind="{kind}")'
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        chart(
+            fig,
+            "sweep-mosaic",
+            python=python,
+            on_click=select_cell,
+            hint="click a cell to select the head",
+        )
+    with right:
+        st.markdown("##### With 95 % intervals")
+        st.dataframe(pd.DataFrame(cutting.sweep_rows(found)), hide_index=True)
+
+
+def draw() -> None:
+    """The page."""
+    chosen = state.chosen()
+    st.title("What happens without them?")
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        cut = pick_heads(chosen)
+    with right:
+        kind = pick_kind()
+    side_by_side(chosen, cut, kind)
+    if cut:
+        group_bars(chosen, cut, kind)
+    else:
+        st.info("Choose heads above to cut them, here and over held-out samples.")
+    sweep(chosen, kind)
+
+
+draw()

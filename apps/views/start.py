@@ -1,0 +1,149 @@
+"""Start: what this model does, in words, four numbers and two pictures."""
+
+import math
+
+import streamlit as st
+
+from apps import state
+from apps.answers import heads, reading
+from apps.charts import chart, clicked, literal
+from apps.state import Chosen, answer
+from apps.words import (
+    induction_sentence,
+    loss_sentence,
+    name_of,
+    places,
+    uniform_sentence,
+)
+from interp import plots
+
+MANY_HEADS = 48  # beyond, the sweep over all heads waits until it is asked for
+
+
+def verdict(chosen: Chosen) -> None:
+    """The sentences that a newcomer reads first."""
+    opened = chosen.opened
+    found = answer(heads.induction_heads, opened)
+    said = [f"**{literal(induction_sentence(found))}**"]
+    evenness = answer(heads.values, opened, "normalized_entropy", None)
+    if evenness.size <= MANY_HEADS:
+        uniform = answer(heads.statistics, opened, None).near_uniform()
+        effect = answer(heads.values, opened, "effect", None)
+        said.append(literal(uniform_sentence(uniform, evenness, effect)))
+    said.append(literal(loss_sentence(opened, answer(reading.score_card, opened))))
+    st.markdown(" ".join(said))
+
+
+def cards(chosen: Chosen) -> None:
+    """Loss, accuracy, the best induction head, how many heads are near-uniform."""
+    card = answer(reading.score_card, chosen.opened)
+    induction = answer(heads.values, chosen.opened, "induction", None)
+    best = divmod(int(induction.argmax()), induction.shape[1])
+    uniform = answer(heads.statistics, chosen.opened, None).near_uniform()
+    asked, rest = places(chosen.opened)
+    columns = st.columns(4)
+    columns[0].metric(
+        f"Loss {asked}", f"{card.loss:.2f}", border=True,
+        help=f"Nats a scored target, over held-out samples. {rest.capitalize()}: "
+        f"{card.elsewhere:.2f}. A blind guess: {blind_guess(chosen):.2f}.",
+    )  # fmt: skip
+    columns[1].metric(
+        f"Accuracy {asked}", f"{card.accuracy:.0%}", border=True, help="Over held-out samples."
+    )
+    columns[2].metric(
+        "Highest induction score", f"{name_of(best)} · {induction[best]:.2f}", border=True,
+        help=heads.METRICS["induction"].formula,
+    )  # fmt: skip
+    columns[3].metric(
+        "Near-uniform heads", f"{len(uniform)} of {induction.size}", border=True,
+        help="Mean normalised entropy of 0.9 or more, over rows that see 8 keys or more. "
+        "Near-uniform is not useless: see Δloss on the page Heads.",
+    )  # fmt: skip
+
+
+def blind_guess(chosen: Chosen) -> float:
+    """Ln V: the loss of a model that knows nothing."""
+    return math.log(chosen.opened.model.config.vocab_out)
+
+
+def prompt(chosen: Chosen) -> None:
+    """The prompt, coloured by how much each token surprises the model."""
+    with st.container(key="chart-prompt", gap="xsmall"):
+        st.markdown("##### Which tokens surprise the model?")
+        st.caption(
+            f"{literal(chosen.prompt.about)} · dark = expected, yellow = a blind guess "
+            f"({blind_guess(chosen):.2f} nats) · dotted = nothing is predicted there"
+        )
+        losses = answer(reading.losses, chosen.opened, chosen.prompt)
+        limits = (0.0, blind_guess(chosen))
+        html = plots.token_html(chosen.prompt.labels, losses, limits=limits, theme=chosen.theme)
+        st.html(html)
+
+
+def open_attention(key: str) -> None:
+    """Follow a click on the mosaic."""
+    cell = clicked(key)
+    if cell is not None:
+        state.select(*cell)
+        st.session_state["follow"] = True
+
+
+def mosaic(chosen: Chosen) -> None:
+    """All heads by their induction score."""
+    metric = heads.METRICS["induction"]
+    fig = plots.head_heatmap(
+        answer(heads.values, chosen.opened, "induction", None),
+        name=metric.name,
+        formula=metric.formula,
+        title="Which heads copy from the previous occurrence?",
+        selected=(chosen.layer, chosen.head),
+        theme=chosen.theme,
+    )
+    python = f"{chosen.python}plots.head_heatmap({metric.python})"
+    hint = "click a cell to see where that head looks"
+    chart(fig, "start-mosaic", python=python, on_click=open_attention, hint=hint)
+
+
+def next_steps(chosen: Chosen) -> None:
+    """Where to go from here."""
+    st.markdown("##### Try this")
+    found = answer(heads.induction_heads, chosen.opened) or []
+    st.page_link(
+        "views/attention.py",
+        label=f"See where {chosen.head_name} looks",
+        icon=":material/visibility:",
+    )
+    if found:
+        words = "Ablate the induction heads"
+        if st.button(
+            words,
+            type="primary",
+            icon=":material/content_cut:",
+            help="Cut together, and each kept alone",
+        ):
+            state.cut([name_of(head) for head in found])
+            st.switch_page("views/interventions.py")
+    if len(chosen.steps) > 1:
+        st.page_link(
+            "views/training.py", label="Watch the heads form", icon=":material/show_chart:"
+        )
+    st.page_link("views/heads.py", label="Compare all heads", icon=":material/grid_on:")
+
+
+def draw() -> None:
+    """The page."""
+    chosen = state.chosen()
+    if st.session_state.pop("follow", False):
+        st.switch_page("views/attention.py")
+    st.title("Which heads do what?")
+    verdict(chosen)
+    cards(chosen)
+    prompt(chosen)
+    left, right = st.columns([5, 2], gap="large")
+    with left:
+        mosaic(chosen)
+    with right:
+        next_steps(chosen)
+
+
+draw()

@@ -1,0 +1,143 @@
+"""Cases D8, D10, D11, and sessions: nothing stale, nothing shared, nothing broken for others."""
+
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from apps import sources, state
+from apps.answers import heads
+from interp import plots
+from interp.plots.export import array_of
+from interp.runs import Run
+from tests.dashboard.conftest import app, charts, healthy, words
+
+BUNDLED = sources.BUNDLED
+
+
+def values_of(at):
+    return [
+        array_of(trace["z"]).tobytes()
+        for chart in charts(at)
+        for trace in json.loads(chart.spec)["data"]
+        if trace["type"] == "heatmap"
+    ]
+
+
+@pytest.mark.parametrize("page", ["heads", "attention", "predictions"])
+def test_nothing_is_stale_after_prompt_checkpoint_or_run_changed(page: str):
+    at = healthy(app(page, over="this prompt"))
+    seen = [values_of(at)]
+    at.number_input(key="sample").set_value(5).run()
+    seen.append(values_of(healthy(at)))
+    at.select_slider(key="step").set_value(0).run()
+    seen.append(values_of(healthy(at)))
+    at.selectbox(key="run").set_value("majority").run()
+    seen.append(values_of(healthy(at)))
+    assert len({str(values) for values in seen}) == 4
+    assert all(seen)
+
+
+def test_weights_written_anew_are_read_anew(tiny, tmp_path: Path):
+    folder = tiny("again", init_seed=0)
+    before = values_of(app("heads", runs=[folder]))
+    interp.save(interp.Transformer(interp.load(folder).config.__class__(
+        n_layers=2, n_heads=2, d_model=16, d_vocab=20, n_ctx=24, init_seed=1)), folder)  # fmt: skip
+    assert values_of(app("heads", runs=[folder])) != before
+
+
+def test_a_uniform_head_is_flagged_and_called_essential():
+    at = healthy(app("start", run="majority"))
+    said = words(at).replace("\\", "")
+    assert "L0H0 (1.00) is near-uniform and essential" in said
+    at = healthy(app("heads", run="majority", metric="uniformity"))
+    assert "ringed: near-uniform, 0.9 or more (1 head)" in words(at).replace("\\", "")
+    assert "This is real, not a fault" in words(at).replace("\\", "")
+
+
+def test_an_export_equals_the_screen_and_states_its_filters():
+    at = healthy(app("heads", run="majority", metric="uniformity"))
+    shown = array_of(json.loads(charts(at)[0].spec)["data"][0]["z"])
+    opened = state.opened("majority", BUNDLED / "majority", Run(BUNDLED / "majority").steps[-1])
+    values = heads.values(opened, "normalized_entropy", None)
+    written = plots.to_csv(plots.head_heatmap(values, kind="entropy"))
+    np.testing.assert_allclose(shown, values)
+    assert "0.99995" in written
+    assert "ringed" in written
+
+
+def test_a_run_without_checkpoints_says_so_and_others_stay_usable(tmp_path: Path):
+    waiting = tmp_path / "waiting"
+    waiting.mkdir()
+    shutil.copyfile(BUNDLED / "induction" / "config.json", waiting / "config.json")
+    at = healthy(app("heads", runs=[waiting]))
+    assert "neither a model nor a checkpoint yet" in words(at)
+    at.selectbox(key="run").set_value("majority").run()
+    assert not healthy(at).error
+    assert charts(at)
+
+
+def test_broken_weights_and_folders_that_are_no_run_are_one_sentence(tmp_path: Path):
+    broken, nothing = tmp_path / "broken", tmp_path / "nothing"
+    shutil.copytree(BUNDLED / "majority", broken)
+    newest = max((broken / "checkpoints").iterdir())
+    newest.write_bytes(newest.read_bytes()[:100])
+    nothing.mkdir()
+    at = healthy(app("start", runs=[broken, nothing]))
+    assert "not a whole safetensors file" in words(at)
+    at.select_slider(key="step").set_value(0).run()
+    assert not healthy(at).error
+    at.selectbox(key="run").set_value("nothing").run()
+    assert "nothing can't be opened" in words(healthy(at))
+
+
+def test_two_sessions_keep_their_own_choices():
+    first, second = app("heads", run="majority"), app("heads", run="induction")
+    first.pills(key="metric").set_value("entropy").run()
+    second.selectbox(key="head").set_value(2).run()
+    assert second.pills(key="metric").value == "induction"
+    assert first.selectbox(key="head").value == 0
+    assert first.selectbox(key="run").value == "majority"
+
+
+def test_an_ablation_that_fails_midway_leaves_the_shared_model_as_it_was():
+    steps = Run(BUNDLED / "induction").steps
+    opened = state.opened("induction", BUNDLED / "induction", steps[-1])
+    tokens = torch.arange(8)[None]
+    before = opened.model(tokens)
+    clean = values_of(app("attention", run="induction"))
+
+    class CancelledError(Exception):
+        pass
+
+    def cancel(done: int, total: int) -> None:
+        raise CancelledError
+
+    def fail() -> None:
+        with pytest.raises(CancelledError):
+            heads.sweep(opened, None, "zero", progress=cancel)
+
+    other = threading.Thread(target=fail)
+    other.start()
+    seen = values_of(app("attention", run="induction"))
+    other.join()
+    assert seen == clean
+    assert torch.equal(opened.model(tokens), before)
+
+
+def test_named_groups_choose_what_is_cut():
+    at = healthy(app("interventions", run="induction"))
+    button = next(b for b in at.button if b.label == "The induction heads")
+    button.click().run()
+    found = heads.induction_heads(
+        state.opened("induction", BUNDLED / "induction", Run(BUNDLED / "induction").steps[-1])
+    )
+    assert at.multiselect(key="cut").value == [f"L{layer}H{head}" for layer, head in found]
+    assert "each kept alone" in json.dumps(json.loads(charts(at)[0].spec)) or len(found) == 1
+    next(b for b in at.button if b.label == "Sweep all heads").click().run()
+    assert any("Δloss" in chart.alt for chart in charts(healthy(at)))
