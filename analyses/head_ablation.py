@@ -4,7 +4,11 @@ Question: Which heads does the model need; and do zero, mean and uniform-pattern
 Method: Every head cut alone on held-out sequences: z set to 0; to its mean at the position over
     training sequences; and its pattern made uniform over the visible keys. Effects are ablated
     minus clean, in nats, with bootstrap intervals over sequences and Holm-corrected p values.
-Finding: FINDING
+Finding: In the demo's model (seed 0) the kinds agree in sign and order. The second layer's four
+    induction heads cost 0.002 to 0.009 nats each by any kind, since they back each other up (all
+    four: 6.2 nats, see induction_heads.py). The first layer's cost 0.20 to 0.87 nats by zero,
+    0.17 to 0.79 by mean and 0.10 to 0.56 by a uniform pattern: what they do is in where they
+    look, and a single cut tells it only of heads that are not backed up.
 Run: python analyses/head_ablation.py OUT --run runs/demo
 """
 

@@ -4,7 +4,11 @@ Question: Which heads spread their attention almost evenly, and what happens wit
 Method: Mean normalised entropy over rows that see eight keys or more; beside it what says whether
     the head is idle: the norm of what it writes, what cutting it costs (its mean in its place),
     and what it costs to make its pattern exactly uniform.
-Finding: FINDING
+Finding: Near-uniform is not useless. The head of the one-layer running_majority model has a
+    normalised entropy of 0.9999 and is essential: without it the loss rises by 3.5 nats and
+    accuracy falls from 1.00 to 0.53. Its pattern can be replaced by an exactly uniform one at no
+    cost (+0.0001 nats): all that it does is to spread. No head of the two-layer induction model
+    is near-uniform once it is trained, and all eight are before.
 Run: python analyses/head_entropy.py OUT --run runs/demo-majority
 """
 

@@ -50,6 +50,7 @@ __all__ = [
     "patching",
     "plots",
     "probes",
+    "report",
     "save",
     "save_transformer_lens",
     "tasks",
@@ -81,6 +82,7 @@ _LATER: dict[str, str | None] = {
     "patching": None,
     "plots": None,
     "probes": None,
+    "report": None,
     "tasks": None,
 }
 

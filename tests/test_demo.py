@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -76,8 +77,11 @@ def test_cutting_the_other_layer_does_not_lower_the_score(found):
 
 def test_heads_form_in_the_middle_of_training(found):
     formed = found.formation
-    assert 50 < formed.begun <= formed.half <= formed.done < 600
-    assert formed.best[0] < 0.1
+    assert 50 < formed.low < formed.step < formed.high < 600
+    trajectory = found.trajectory
+    early, late = (trajectory.steps.index(at) for at in (0, 600))
+    assert trajectory.induction[early].max() < 0.1
+    assert trajectory.induction[late, 1].max() > 0.8
 
 
 def test_verdict_speaks_of_the_group(found):
@@ -178,3 +182,15 @@ def test_carriers_are_judged_under_the_same_probe_as_the_group(found):
     scores = probes.induction_scores(model, periods=found.subject.periods, n_sequences=8)
     mean = sum(float(scores[head]) for head in carriers.group) / len(carriers.group)
     assert carriers.score == pytest.approx(mean)
+
+
+def test_notebook_example_of_the_readme_runs(runs, tmp_path, monkeypatch, capsys):
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    (tmp_path / "runs").symlink_to(runs)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(example, names)
+    assert "torch.Size([64, 4, 64, 64])" in capsys.readouterr().out
+    assert names["group"].together > 100 * names["group"].each.max()
+    assert sum(bool(line.strip()) for line in example.splitlines()) <= 15

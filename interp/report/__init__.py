@@ -10,7 +10,7 @@ from pathlib import Path
 
 from interp.report.carriers import Carriers, carriers_of
 from interp.report.findings import Findings, Induction, Progress, findings_of, induction_of
-from interp.report.formation import Formation, formation_of
+from interp.report.formation import formation_of, trajectory_of
 from interp.report.roles import Role, roles_of
 from interp.report.subject import Subject, subject_of
 from interp.report.table import head_table
@@ -20,7 +20,6 @@ from interp.results import plain, write_atomic
 __all__ = [
     "Carriers",
     "Findings",
-    "Formation",
     "Induction",
     "Role",
     "Subject",
@@ -32,6 +31,7 @@ __all__ = [
     "induction_of",
     "roles_of",
     "subject_of",
+    "trajectory_of",
     "verdict",
     "write",
 ]

@@ -32,11 +32,18 @@ SCORES = {  # statistic: words, question, formula
 
 def loss_figure(findings: Findings) -> list[Figure]:
     """The loss over training, with the steps between which induction formed."""
-    metrics, formed = findings.subject.metrics, findings.formation
+    metrics = findings.subject.metrics
     if len(metrics) < 2:
         return []
-    window = None if formed is None else (formed.begun, formed.done)
-    return [plots.loss_curve(metrics, window=window, window_means="induction forms")]
+    how = {"window": _window(findings), "window_means": "induction forms"}
+    return [plots.loss_curve(metrics, **how)]
+
+
+def _window(findings: Findings) -> tuple[float, float] | None:
+    formed = findings.formation
+    if formed is None or formed.low is None or formed.high is None:
+        return None
+    return formed.low, formed.high
 
 
 def formation_figure(findings: Findings) -> list[Figure]:
@@ -50,8 +57,6 @@ def formation_figure(findings: Findings) -> list[Figure]:
         for kind, words in kinds.items()
         for layer in range(len(rows[0]["max_induction"]))
     }
-    formed = findings.formation
-    window = None if formed is None else (formed.begun, formed.done)
     steps = [row["step"] for row in rows]
     title = "When does the best head of each layer form?"
     return [
@@ -59,7 +64,7 @@ def formation_figure(findings: Findings) -> list[Figure]:
             steps,
             lines,
             name="best score",
-            window=window,
+            window=_window(findings),
             window_means="induction forms",
             title=title,
         )
@@ -68,6 +73,24 @@ def formation_figure(findings: Findings) -> list[Figure]:
 
 def _number(value: float | None) -> float:
     return float("nan") if value is None else value
+
+
+def trajectory_figures(findings: Findings) -> list[Figure]:
+    """Each head over the checkpoints."""
+    trajectory = findings.trajectory
+    if trajectory is None:
+        return []
+    kinds = {
+        "induction score": trajectory.induction,
+        "previous-token score": trajectory.previous_token,
+    }
+    return [
+        plots.heads_by_step(
+            values, trajectory.steps, name=name, title=f"How does each head's {name} grow?"
+        )
+        for name, values in kinds.items()
+        if values is not None
+    ]
 
 
 def score_figures(findings: Findings) -> list[Figure]:

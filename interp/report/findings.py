@@ -1,20 +1,21 @@
 """What is found out about a model: every number of a report."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import torch
 
 from interp.ablation import Group, HeadSweep, group, reference_mean, sweep
+from interp.dynamics import Formation, Trajectory
 from interp.probes import HeadStatistics, InductionHeads, find_induction_heads, head_statistics
 from interp.report.carriers import Carriers, carriers_of
-from interp.report.formation import Formation, formation_of
+from interp.report.formation import formation_of, trajectory_of
 from interp.report.subject import Subject
 
 Progress = Callable[[int, int], None]
 Found = TypeVar("Found")
-PARTS = 6
+PARTS = 7
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Findings:
         flattened: What it costs to make its pattern uniform.
         induction: None where the model has no room for repeats.
         formation: When the induction heads formed; None if they did not, or nobody looked.
+        trajectory: Each head's scores over the checkpoints; None where there are too few.
     """
 
     subject: Subject
@@ -53,6 +55,7 @@ class Findings:
     flattened: HeadSweep
     induction: Induction | None
     formation: Formation | None
+    trajectory: Trajectory | None
 
     def to_dict(self) -> dict[str, Any]:
         """Every number, ready for JSON."""
@@ -60,7 +63,8 @@ class Findings:
             "statistics": self.statistics.to_dict(),
             "cut": self.cut.to_dict(),
             "flattened": self.flattened.to_dict(),
-            "formation": None if self.formation is None else self.formation.to_dict(),
+            "formation": None if self.formation is None else asdict(self.formation),
+            "trajectory": None if self.trajectory is None else self.trajectory.to_dict(),
             "induction": None,
         }
         if self.induction is not None:
@@ -93,6 +97,7 @@ def findings_of(subject: Subject, *, progress: Progress | None = None) -> Findin
     cut = done(_head_sweep(subject, kind="mean", reference=subject.reference))
     flattened = done(_head_sweep(subject, kind="uniform"))
     induction = None if subject.repeats is None else induction_of(subject, progress=done)
+    trajectory = done(trajectory_of(subject))
     done.all()
     return Findings(
         subject=subject,
@@ -101,6 +106,7 @@ def findings_of(subject: Subject, *, progress: Progress | None = None) -> Findin
         flattened=flattened,
         induction=induction,
         formation=formation_of(subject.metrics),
+        trajectory=trajectory,
     )
 
 

@@ -1,49 +1,42 @@
-"""When the heads formed, as training's own measurements tell."""
+"""When the heads formed: from training's own measurements, and head by head from checkpoints."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from interp.dynamics import Formation, Trajectory, formation, over_checkpoints
+from interp.report.subject import Subject
 
-from interp.results import Result
-
-LEAST = 0.4  # a final score below this is no formation
-BEGUN, HALF, DONE = 0.2, 0.5, 0.8
-
-
-@dataclass(frozen=True)
-class Formation(Result):
-    """The best induction score over training, and where it rose.
-
-    Attributes:
-        best: Maximum over all heads at each evaluation.
-        steps: Of the evaluations.
-        begun: First step at a fifth of the final score.
-        half: First step at half of it.
-        done: First step at four fifths of it.
-    """
-
-    axes: ClassVar = {"best": ("step",), "steps": ("step",)}
-    coordinates: ClassVar = {"step": "steps"}
-    best: Float[Tensor, "step"]
-    steps: Int[Tensor, "step"]
-    begun: int
-    half: int
-    done: int
+LEAST = 0.4  # a final induction score below this is no formation
+MOST_CHECKPOINTS = 32
+SEQUENCES = 16
 
 
 def formation_of(metrics: Sequence[dict[str, Any]]) -> Formation | None:
-    """Where the best induction score rose; None if it never did, or was not measured."""
+    """Where the best induction score rose; None if it never did, or was not measured enough."""
     rows = [row for row in metrics if row.get("max_induction")]
-    if not rows:
-        return None
     known = [[s for s in row["max_induction"] if s is not None] for row in rows]
-    best = torch.tensor([max(scores, default=float("nan")) for scores in known])
-    if not bool(best[-1] >= LEAST):
+    best = [max(scores, default=float("nan")) for scores in known]
+    if len(best) < 3 or not best[-1] >= LEAST:
         return None
-    steps = torch.tensor([row["step"] for row in rows])
-    reached = [int(steps[best >= share * best[-1]][0]) for share in (BEGUN, HALF, DONE)]
-    return Formation(best, steps, *reached)
+    found = formation([row["step"] for row in rows], best)
+    return found if found.step is not None else None
+
+
+def trajectory_of(subject: Subject) -> Trajectory | None:
+    """Each head's induction and previous-token score over some of the checkpoints.
+
+    None where there are fewer than three. Results are kept in the run folder.
+    """
+    steps = subject.run.steps
+    if len(steps) < 3:
+        return None
+    every = -(-len(steps) // MOST_CHECKPOINTS)
+    batch = subject.batch[:SEQUENCES]
+    asked = ["previous_token"] if subject.repeats is None else ["induction", "previous_token"]
+    return over_checkpoints(
+        subject.run,
+        batch.tokens,
+        mask=batch.mask,
+        statistics=asked,
+        steps=sorted({*steps[::every], steps[-1]}),
+    )

@@ -43,6 +43,7 @@ def page(findings: Findings) -> str:
 
 def _training(findings: Findings) -> Section | None:
     shown = [*figures.loss_figure(findings), *figures.formation_figure(findings)]
+    shown += figures.trajectory_figures(findings)
     return Section("How did it learn?", figures=shown) if shown else None
 
 

@@ -25,6 +25,7 @@ class Subject:
 
     Attributes:
         name: Of the run.
+        run: Its folder.
         model: The model, in eval mode.
         batch: Held-out sequences of its task.
         reference: Training sequences: what means are taken over.
@@ -40,6 +41,7 @@ class Subject:
     """
 
     name: str
+    run: Run
     model: Transformer
     batch: Batch
     reference: Batch
@@ -68,6 +70,7 @@ def subject_of(path: str | Path, *, step: int | None = None) -> Subject:
     batch, reference = (task.batch(SEQUENCES, draw, split=split) for split in ("held_out", "train"))
     return Subject(
         name=run.path.name or str(run.path.resolve().name),
+        run=run,
         model=model,
         batch=batch,
         reference=reference,

@@ -136,8 +136,8 @@ def _formation(findings: Findings) -> list[str]:
     if formed is None or not (findings.induction and findings.induction.found):
         return []
     return [
-        f"Induction formed between steps {formed.begun} and {formed.done}, and was half there at "
-        f"step {formed.half}."
+        f"Induction formed between steps {formed.low:.0f} and {formed.high:.0f}, and was half "
+        f"there at step {formed.step:.0f}."
     ]
 
 
