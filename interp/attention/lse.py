@@ -84,7 +84,7 @@ def run(call: AttentionCall, values: Sequence[Tensor], *, energy: bool, memory: 
         return _compacted(call, values, energy=energy, memory=memory)
     batch, n_heads, n_q, d_head = call.q.shape
     values = [_for_heads(v, call) for v in values]
-    width = _width(d_head, _total(values) + (d_head if energy else 0))
+    width = _width(call, _total(values) + (d_head if energy else 0))
     each = batch * 2 * (n_q + call.visible.n_k) * width * call.q.element_size()
     step = max(1, min(memory, CHUNK) // each)
     if step >= n_heads:
@@ -126,8 +126,10 @@ def _for_heads(v: Tensor, call: AttentionCall) -> Tensor:
     return v if v.shape[1] == 1 else per_query_head(v, call.q.shape[1])
 
 
-def _width(d_head: int, total: int) -> int:
-    return d_head if total <= d_head else -(-total // 8) * 8
+def _width(call: AttentionCall, total: int) -> int:
+    """How wide q, k and values are made: CUDA's kernel wants its rows aligned."""
+    d_head = call.q.shape[-1]
+    return d_head if total <= d_head and not call.q.is_cuda else -(-max(total, d_head) // 8) * 8
 
 
 def _total(parts: Sequence[Tensor]) -> int:

@@ -12,7 +12,7 @@ from interp.attention.masks import positions_of
 from interp.cache import full_name
 from interp.hooks import HookPoint, Hooks
 from interp.probes.linear import Fitted, Kind, LinearProbe
-from interp.probes.observed import Progress
+from interp.probes.observed import Progress, counted
 from interp.results import Result
 
 
@@ -65,8 +65,7 @@ def sweep_probes(
 
     Args:
         model: A `Transformer`, or a wrapped model.
-        site: An activation of a block by its short name: "resid_pre", "resid_mid", "attn_out",
-            "z" (all heads beside each other), …
+        site: An activation of a block by its short name: "resid_pre", "attn_out", "z", …
         tokens: Token ids.
         labels: One for each sequence, or for each token.
         positions: Indices among the real tokens, a probe for each. None: one probe for all.
@@ -82,33 +81,40 @@ def sweep_probes(
         ValueError: Labels or positions do not fit the tokens.
     """
     real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
-    labels = _per_token(labels, tokens)
-    layers = _read(model, site, tokens, mask=mask, hooks=hooks)
     asked = [-1] if positions is None else _checked(positions, real)
-    seed = None if generator is None else generator.initial_seed()
-    found: list[list[Fitted]] = []
-    for x in layers:
-        found.append([])
-        for position in asked:
-            at = real if position == -1 else real & (positions_of(real) == position)
-            where = None if seed is None else torch.Generator().manual_seed(seed)
-            probe = LinearProbe(kind, penalty=penalty)
-            found[-1].append(_fitted(probe, x, labels, at, where))
-            if progress is not None:
-                done = sum(len(row) for row in found)
-                progress(done, len(layers) * len(asked))
+    task = _Task(_per_token(labels, tokens), real, kind, penalty, generator)
+    layers = _read(model, site, tokens, mask=mask, hooks=hooks)
+    places = [(x, position) for x in layers for position in asked]
+    found = [task.fitted(*place) for place in counted(places, progress)]
     return _swept(found, tuple(asked), site)
 
 
-def _fitted(
-    probe: LinearProbe, x: Tensor, labels: Tensor, at: Tensor, generator: torch.Generator | None
-) -> Fitted:
-    if bool(at.all()):
-        probe.fit(x, labels, generator=generator)  # whole sequences are held out
-    else:
-        probe.fit(x[at], labels[at], generator=generator)
-    assert probe.fitted is not None
-    return probe.fitted
+@dataclass(frozen=True)
+class _Task:
+    """What is to be read off the activations."""
+
+    labels: Shaped[Tensor, "batch pos"]
+    real: Bool[Tensor, "batch pos"]
+    kind: Kind
+    penalty: float
+    generator: torch.Generator | None
+
+    def fitted(self, x: Float[Tensor, "batch pos d"], position: int) -> Fitted:
+        """A probe at one position, or at all (−1)."""
+        at = self.real if position == -1 else self.real & (positions_of(self.real) == position)
+        probe = LinearProbe(self.kind, penalty=self.penalty)
+        if bool(at.all()):
+            probe.fit(x, self.labels, generator=self._drawn())  # whole sequences are held out
+        else:
+            probe.fit(x[at], self.labels[at], generator=self._drawn())
+        assert probe.fitted is not None
+        return probe.fitted
+
+    def _drawn(self) -> torch.Generator | None:
+        """The same split for every probe."""
+        if self.generator is None:
+            return None
+        return torch.Generator().manual_seed(self.generator.initial_seed())
 
 
 def _per_token(labels: Tensor, tokens: Int[Tensor, "batch pos"]) -> Shaped[Tensor, "batch pos"]:
@@ -145,16 +151,17 @@ def _read(
     return [kept[name] for name in names]
 
 
-def _swept(found: list[list[Fitted]], positions: tuple[int, ...], site: str) -> ProbeSweep:
+def _swept(found: list[Fitted], positions: tuple[int, ...], site: str) -> ProbeSweep:
     def grid(name: str) -> Tensor:
-        return torch.tensor([[getattr(fit, name) for fit in row] for row in found])
+        return torch.tensor([getattr(fit, name) for fit in found]).unflatten(0, shape)
 
+    shape = (-1, len(positions))
     return ProbeSweep(
         score=grid("held_out_score"),
         control=grid("control_score"),
         selectivity=grid("selectivity"),
-        direction=torch.stack([torch.stack([fit.direction for fit in row]) for row in found]),
+        direction=torch.stack([fit.direction for fit in found]).unflatten(0, shape),
         positions=positions,
         site=site,
-        classes=found[0][0].classes,
+        classes=found[0].classes,
     )

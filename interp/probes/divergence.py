@@ -27,11 +27,10 @@ def pattern_divergence(
 ) -> Float[Tensor, "layer head"]:
     """KL(a ‖ b) between the patterns of the same heads on the same tokens, in nats.
 
-    The mean over rows; 0 for equal patterns, ∞ where a attends to what b may not see. q and k of
-    one model are held while the other runs: O(n), no pattern.
+    The mean over rows; 0 for equal patterns, ∞ where a attends to what b may not see.
 
     Args:
-        model_a: A `Transformer`, or a wrapped model.
+        model_a: A `Transformer`, or a wrapped model; its q and k are held while b runs.
         model_b: One with as many layers and heads; it may be the same one.
         tokens: Token ids.
         mask: True for real tokens.
@@ -46,10 +45,7 @@ def pattern_divergence(
     """
     sizes = [(m.config.n_layers, m.config.n_heads) for m in (model_a, model_b)]
     if sizes[0] != sizes[1]:
-        raise ValueError(
-            "patterns are compared head by head: wanted two models with the same layers and "
-            f"heads, got {sizes[0]} and {sizes[1]}"
-        )
+        raise ValueError(f"models are compared head by head; got (layers, heads) {sizes}")
     counted = counted_rows(tokens, mask=mask, rows=rows, bos_token=model_a.config.bos_token)
     first = _Kept()
     observe(model_a, tokens, first.look, mask=mask, hooks=hooks)

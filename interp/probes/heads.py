@@ -1,8 +1,8 @@
 """All statistics of all heads in one forward pass, as the model runs."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
-from typing import ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -107,8 +107,7 @@ def head_statistics(
 ) -> HeadStatistics:
     """Statistics of all heads in one forward pass, exactly, in O(n) memory.
 
-    The fused kernel stays on, except in layers whose scores or pattern a hook asks for: there the
-    statistics are those of the pattern as it flowed on.
+    Where a hook asks for scores or pattern, they are those of the pattern as it flowed on.
 
     Args:
         model: A `Transformer`, or a wrapped model of another library.
@@ -126,21 +125,19 @@ def head_statistics(
         TypeError: Tokens are not integers; a mask is not of bools.
         ValueError: Something unknown in `also`; shapes do not fit; a layer without softmax.
     """
-    batches = tokens.split(batch_size or max(1, len(tokens)))
-    told = _Told(progress, len(batches) * model.config.n_layers)
-    stream = HeadStatisticsStream(
-        model, also=also, hooks=hooks, progress=told, min_keys=min_keys, memory=memory
-    )
-    start = 0
-    for some in batches:
-        part = slice(start, start + len(some))
-        stream.update(
-            some,
-            mask=None if mask is None else mask[part],
-            rows=None if rows is None else rows[part],
-        )
-        start += len(some)
+    parts = [_cut(x, tokens, batch_size) for x in (tokens, mask, rows)]
+    told = _Told(progress, len(parts[0]) * model.config.n_layers)
+    how = {"also": also, "hooks": hooks, "min_keys": min_keys, "memory": memory}
+    stream = HeadStatisticsStream(model, progress=told, **how)
+    for some, real, counted in zip(*parts, strict=True):
+        stream.update(some, mask=real, rows=counted)
     return stream.result()
+
+
+def _cut(x: Tensor | None, tokens: Tensor, batch_size: int | None) -> Sequence[Any]:
+    """Batches of examples; of None, as many."""
+    size = max(1, len(tokens)) if batch_size is None else batch_size
+    return [None] * len(tokens.split(size)) if x is None else x.split(size)
 
 
 @dataclass

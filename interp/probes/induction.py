@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.hooks import Hooks
 from interp.probes.heads import HeadStatisticsStream
-from interp.probes.observed import Model, Progress
+from interp.probes.observed import Model, Progress, counted
 from interp.probes.sequences import Room
 from interp.probes.trials import Outcome, Trial, run_trial
 from interp.results import Result
@@ -55,11 +55,9 @@ def induction_scores(
     generator = seeded(generator)
     stream, length = HeadStatisticsStream(model, hooks=hooks), room.length(periods)
     device = model.W_U.device
-    for done, period in enumerate(periods, 1):
+    for period in counted(periods, progress):
         tokens = room.repeated(period, n=n_sequences, length=length, generator=generator)
         stream.update(tokens.to(device))
-        if progress is not None:
-            progress(done, len(periods))
     return stream.result().induction
 
 
@@ -169,38 +167,28 @@ def find_induction_heads(
 
     A head is one if, at each period, the interval of its score less its control lies above
     `margin`, and that of its copying above 0. A head that looks a fixed distance back has its
-    score on the control as well; one that lowers the logit of what it attends to is in `.anti`.
+    score on the control too; one that lowers the logit of what it attends to is in `.anti`. The
+    list of (layer, head), strongest first, holds the evidence.
 
     Args:
         model: A `Transformer`, or a wrapped model.
         generator: Draws the sequences. None: a fixed seed.
-        periods: Lengths of the blocks, best some that training did not have. None: three that fit
-            the model's context.
+        periods: Lengths of the blocks, best some that training did not have. None: three that fit.
         margin: What the score must exceed its control by.
         n_sequences: Sequences a period, and as many controls; 2 or more.
         hooks: Interventions to run the model under.
-        progress: Called with how many periods are done, and out of how many.
-
-    Returns:
-        A list of (layer, head), strongest first, that also holds the evidence.
+        progress: Called with how many periods are done, out of how many.
 
     Raises:
-        ValueError: A period is shorter than 3, or does not fit; or there is one sequence.
-
-    Source: Olsson et al. 2022; the control and the rank of the copied logit are ours.
+        ValueError: A period is shorter than 3 or does not fit, or there is one sequence.
     """
     if n_sequences < 2:
-        raise ValueError(f"an interval needs 2 sequences or more, got n_sequences={n_sequences}")
+        raise ValueError(f"an interval needs 2 sequences or more, got {n_sequences}")
     room = room_of(model)
     periods = room.default_periods() if periods is None else room.checked(periods)
-    generator, length = seeded(generator), room.length(periods)
-    how = {"n": n_sequences, "length": length, "generator": generator}
+    how = {"n": n_sequences, "length": room.length(periods), "generator": seeded(generator)}
     trials = [Trial.drawn(room, period, **how) for period in periods]
-    outcomes = []
-    for trial in trials:
-        outcomes.append(run_trial(model, trial, hooks=hooks))
-        if progress is not None:
-            progress(len(outcomes), len(trials))
+    outcomes = [run_trial(model, trial, hooks=hooks) for trial in counted(trials, progress)]
     return InductionHeads(_evidence(trials, outcomes, margin))
 
 

@@ -1,8 +1,8 @@
 """Run a model once, and look at each layer's attention as it is computed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,6 +17,17 @@ from interp.hooks import HookPoint, Hooks, Tap
 
 Progress = Callable[[int, int], None]
 """Told how much is done, and out of how much; it may raise to stop."""
+
+
+T = TypeVar("T")
+
+
+def counted(work: Sequence[T], progress: Progress | None) -> Iterator[T]:
+    """Each piece of work; after it, what is done is told."""
+    for done, piece in enumerate(work, 1):
+        yield piece
+        if progress is not None:
+            progress(done, len(work))
 
 
 class Config(Protocol):

@@ -100,13 +100,13 @@ def offset_profile(
 ) -> OffsetProfile:
     """Each head's mean attention by distance, from 0 (the token itself) to `max_distance`.
 
-    A head that always looks d tokens back has 1 at d and 0 elsewhere. Distances are between real
-    tokens. A distance at which no row has a key that it may see gives NaN.
+    A head that always looks d real tokens back has 1 at d and 0 elsewhere. A distance at which no
+    row has a key that it may see gives NaN.
 
     Args:
         model: A `Transformer`, or a wrapped model.
         tokens: Token ids.
-        max_distance: The furthest; no further than the tokens reach.
+        max_distance: The furthest.
         mask: True for real tokens.
         rows: Which rows count. None: all real ones but those of BOS.
         hooks: Interventions to run the model under.
@@ -122,13 +122,17 @@ def offset_profile(
     back = range(min(max_distance + 1, max(1, tokens.shape[1])))
 
     def keys(layer: Layer) -> list[Tensor]:
-        visible = layer.call.visible
-        at = (key_at_position(visible, visible.q_pos - d) for d in back)
-        return [key.expand_as(counted).masked_fill(~counted, -1) for key in at]
+        return [_keys_back(layer, d, counted) for d in back]
 
     means = _Means(keys, progress, model.config.n_layers, memory, unseen=float("nan"))
     observe(model, tokens, means.look, mask=mask, hooks=hooks)
     return OffsetProfile(means.result(), means.most_rows())
+
+
+def _keys_back(layer: Layer, distance: int, counted: Tensor) -> Int[Tensor, "batch pos"]:
+    visible = layer.call.visible
+    key = key_at_position(visible, visible.q_pos - distance)
+    return key.expand_as(counted).masked_fill(~counted, -1)
 
 
 @dataclass
