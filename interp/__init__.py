@@ -16,9 +16,11 @@ if TYPE_CHECKING:
         fold_value_biases,
     )
     from interp.interop import (
+        from_bridge,
         load_hugging_face,
         load_transformer_lens,
         save_transformer_lens,
+        to_bridge,
         wrap,
     )
     from interp.runs import Run, load
@@ -43,6 +45,7 @@ __all__ = [
     "dynamics",
     "fold_layer_norm",
     "fold_value_biases",
+    "from_bridge",
     "lens",
     "load",
     "load_hugging_face",
@@ -54,6 +57,7 @@ __all__ = [
     "save",
     "save_transformer_lens",
     "tasks",
+    "to_bridge",
     "train",
     "wrap",
 ]
@@ -71,6 +75,8 @@ _LATER: dict[str, str | None] = {
     "fold_value_biases": "interp.folding",
     "load": "interp.runs",
     "load_transformer_lens": "interp.interop",
+    "to_bridge": "interp.interop",
+    "from_bridge": "interp.interop",
     "load_hugging_face": "interp.interop",
     "wrap": "interp.interop",
     "save_transformer_lens": "interp.interop",

@@ -45,3 +45,16 @@ def of_class(name: str, **fields):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return scramble(model(config), 0.1)
+
+
+def save_with_tokenizer(model, folder) -> None:
+    """Write a model, and a tokenizer of words, as a checkpoint of the hub would have them."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["<s>", "<unk>", "once", "upon", "a", "time", ",", "lily"]
+    plain = Tokenizer(models.WordLevel({w: n for n, w in enumerate(words)}, unk_token="<unk>"))
+    plain.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"bos_token": "<s>", "unk_token": "<unk>"}
+    PreTrainedTokenizerFast(tokenizer_object=plain, **special).save_pretrained(folder)
+    model.save_pretrained(folder)

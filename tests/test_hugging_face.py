@@ -7,7 +7,16 @@ import pytest
 import torch
 
 from interp import load_hugging_face
-from tests.hugging_face_models import FAMILIES, GPT2, GROUPED, OPT, SIZES, make, of_class
+from tests.hugging_face_models import (
+    FAMILIES,
+    GPT2,
+    GROUPED,
+    OPT,
+    SIZES,
+    make,
+    of_class,
+    save_with_tokenizer,
+)
 
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8], [2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4, 5]])
 LLAMA3 = {
@@ -194,17 +203,8 @@ def test_a_folder_without_a_model(tmp_path):
 @pytest.fixture(scope="module")
 def speaking(tmp_path_factory):
     """A model with a tokenizer of words beside its weights."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    words = ["<s>", "<unk>", "once", "upon", "a", "time", ",", "lily"]
-    plain = Tokenizer(models.WordLevel({w: n for n, w in enumerate(words)}, unk_token="<unk>"))
-    plain.pre_tokenizer = pre_tokenizers.Whitespace()
     folder = tmp_path_factory.mktemp("speaking")
-    PreTrainedTokenizerFast(
-        tokenizer_object=plain, bos_token="<s>", unk_token="<unk>"
-    ).save_pretrained(folder)
-    make("llama").save_pretrained(folder)
+    save_with_tokenizer(make("llama"), folder)
     return load_hugging_face(folder)
 
 

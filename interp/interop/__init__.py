@@ -1,5 +1,6 @@
 """Models of other libraries: opened as our Transformer, written back, or wrapped as they are."""
 
+from interp.interop.bridge import from_bridge, to_bridge
 from interp.interop.hugging_face import load_hugging_face
 from interp.interop.llama2c import load_llama2c
 from interp.interop.mingpt import load_mingpt, load_nanogpt
@@ -10,6 +11,7 @@ from interp.interop.wrap import Wrapped, wrap
 
 __all__ = [
     "Wrapped",
+    "from_bridge",
     "load_hugging_face",
     "load_llama2c",
     "load_mingpt",
@@ -17,5 +19,6 @@ __all__ = [
     "load_tracr",
     "load_transformer_lens",
     "save_transformer_lens",
+    "to_bridge",
     "wrap",
 ]

@@ -1,5 +1,6 @@
 """What probes read of a Hugging Face model's weights: heads' outputs, the last norm, logits."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +42,7 @@ class ForeignHeads:
 class ForeignBlock:
     """One layer: its heads."""
 
-    attn: ForeignHeads
+    attn: Any
 
 
 @dataclass(frozen=True)
@@ -69,12 +70,17 @@ def last_norm(model: Any) -> ForeignNorm:
     found = [n for n in found if not any(part.isdigit() for part in n.split("."))]
     if not found:
         raise AttributeError(f"ln_final: {type(model).__name__} has none of {_LAST_NORMS}")
-    norm, width = named[found[-1]], model.config.hidden_size
+    norm = named[found[-1]]
     like = next(norm.parameters())
+    return norm_by_effect(lambda x: norm(x[None])[0], model.config.hidden_size, like)
+
+
+def norm_by_effect(norm: Callable[[Tensor], Tensor], width: int, like: Tensor) -> ForeignNorm:
+    """What a norm does to vectors [D] of the dtype and device of `like`."""
     x = torch.linspace(1.0, 2.0, width, device=like.device)
 
     def apply(vector: Tensor) -> Tensor:
-        return norm(vector.to(like.dtype)[None])[0].float()
+        return norm(vector.to(like.dtype)).float()
 
     centres = torch.allclose(apply(x + 1), apply(x), atol=1e-3, rtol=1e-3)
     gains, shown = [], []

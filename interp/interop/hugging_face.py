@@ -51,7 +51,7 @@ def load_hugging_face(
         folder = None
         theirs, tensors = source.config, _tensors_of(source)
     tensors = tensors.without_prefix("transformer.", "gpt_neox.", "model.decoder.", "model.")
-    config, recipes = _translated(theirs, tensors)
+    config, recipes = config_and_recipes(theirs, tensors)
     model = assemble(config, recipes, where=tensors.where, dtype=dtype, device=device)
     again = ("lm_head.weight", "embed_out.weight") if theirs.tie_word_embeddings else ()
     tensors.check_all_taken([*BUFFERS, *again])
@@ -60,7 +60,14 @@ def load_hugging_face(
     return model
 
 
-def _translated(theirs: Any, tensors: Tensors) -> tuple[TransformerConfig, dict[str, Reader]]:
+def config_and_recipes(
+    theirs: Any, tensors: Tensors
+) -> tuple[TransformerConfig, dict[str, Reader]]:
+    """Our config for a transformers config, and how to fill it.
+
+    Raises:
+        ValueError: The family or a field is not supported.
+    """
     kind = theirs.model_type
     if kind not in FAMILIES:
         raise ValueError(

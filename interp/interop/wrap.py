@@ -1,38 +1,27 @@
 """A Hugging Face causal LM as it is, observed at its attention: nothing is reimplemented."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from inspect import signature
-from typing import Any, Self
+from typing import Any
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from interp.attention import AttentionCall, Kernel, attend
-from interp.attention.kernels import pattern_of, scores_of
+from interp.attention import AttentionCall, Kernel
 from interp.attention.masks import positions_of
-from interp.cache import ActivationCache, Anatomy, NamesFilter, names_to_record
-from interp.calls import Returns, checked_mask
-from interp.hooks import SILENT, Hooks, Recorder, Tap, hooks_in_force, listening, resolve
+from interp.hooks import Tap
 from interp.interop.attention_interface import Running, observing
 from interp.interop.foreign import ForeignBlock, ForeignHeads, ForeignNorm, last_norm
-from interp.interop.wrapped_config import WrappedConfig, config_of, look
-from interp.metrics import mean_loss, next_token_targets
-from interp.text import Speaking
+from interp.interop.observed import Observed, mixed_by
+from interp.interop.wrapped_config import config_of, look
 
 
-class Wrapped(Speaking):
-    """A model of another library under the interface that probes and experiments call.
-
-    Hooks reach what its attention passes: `hook_q` and `hook_k` (`hook_rot_q` and `hook_rot_k`
-    where the model rotates them before), `hook_v`, `hook_attn_scores`, `hook_pattern`, `hook_z`.
+class Wrapped(Observed):
+    """A transformers model, as it was given.
 
     Attributes:
-        hf: The model itself, as it was given.
-        config: What is known of it.
-        tokenizer: Whatever turns text into tokens, or None.
+        hf: The model itself.
     """
 
     def __init__(self, hf: Any) -> None:
@@ -46,11 +35,6 @@ class Wrapped(Speaking):
         self._takes_positions = "position_ids" in signature(hf.forward).parameters
 
     @property
-    def cfg(self) -> WrappedConfig:
-        """The config, under the name that TransformerLens gives it."""
-        return self.config
-
-    @property
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
         """The unembedding: a view."""
         return self.hf.get_output_embeddings().weight.detach().T
@@ -60,135 +44,20 @@ class Wrapped(Speaking):
         """The norm before the unembedding."""
         return last_norm(self.hf)
 
-    def hook_names(self) -> list[str]:
-        """Every activation that a call offers, in order."""
-        queries = ["hook_rot_q", "hook_rot_k"] if self.config.rotary else ["hook_q", "hook_k"]
-        names = [*queries, "hook_v", "hook_attn_scores", "hook_pattern", "hook_z"]
-        layers = range(self.config.n_layers)
-        return [f"blocks.{layer}.attn.{name}" for layer in layers for name in names]
-
-    def __call__(
-        self,
-        tokens: Int[Tensor, "batch pos"],
-        *,
-        mask: Bool[Tensor, "batch pos"] | None = None,
-        hooks: Hooks = (),
-        return_type: Returns = "logits",
-        stop_at_layer: int | None = None,
-        kernel: Kernel = attend,
-    ) -> Any:
-        """Logits [B T V], as the model computes them.
-
-        Args:
-            tokens: Token ids.
-            mask: True where a token is real. Positions count real tokens.
-            hooks: Pairs (name or glob, fn(activation, hook)), run in order.
-            return_type: "logits"; "loss", the mean over predicted real tokens; or "both".
-            stop_at_layer: `n_layers` returns, in the place of logits, what would be unembedded
-                (behind the last norm). No other layer can be stopped at.
-            kernel: What computes attention, in place of the fused route.
-
-        Raises:
-            LookupError: A hook's name matches nothing that the model passes to its attention.
-            ValueError: The mask does not fit, or the model can't take it.
-        """
-        return self._run(self._tap(hooks), tokens, mask, return_type, stop_at_layer, kernel)
-
-    def run_with_hooks(
-        self, tokens: Tensor, fwd_hooks: Hooks = (), bwd_hooks: Hooks = (), **call: Any
-    ) -> Any:
-        """`model(tokens, hooks=fwd_hooks)`; backward hooks read or replace gradients."""
-        with self.hooks(fwd_hooks, bwd_hooks):
-            return self(tokens, **call)
-
-    @contextmanager
-    def hooks(self, fwd_hooks: Hooks = (), bwd_hooks: Hooks = ()) -> Iterator[Self]:
-        """Give hooks to every call inside the block, in this thread or task only.
-
-        Raises:
-            LookupError: A name matches no activation of this model.
-        """
-        self._resolved([*fwd_hooks, *bwd_hooks])
-        with listening(self, fwd_hooks, bwd_hooks):
-            yield self
-
-    def run_with_cache(
-        self,
-        tokens: Int[Tensor, "batch pos"],
-        names_filter: NamesFilter = None,
-        *,
-        mask: Bool[Tensor, "batch pos"] | None = None,
-        hooks: Hooks = (),
-        return_type: Returns = "logits",
-        stop_at_layer: int | None = None,
-        kernel: Kernel = attend,
-        keep_gradients: bool = False,
-    ) -> tuple[Any, ActivationCache]:
-        """The call's output, and its activations as they flowed on; patterns are made when read.
-
-        Raises:
-            LookupError: A name matches nothing that the model passes to its attention.
-        """
-        names = names_to_record(names_filter, self.hook_names())
-        recorder = Recorder(names, keep_gradients)
-        tap = self._tap(hooks, recorder)
-        returned = self._run(tap, tokens, mask, return_type, stop_at_layer, kernel)
-        anatomy = Anatomy(
-            n_layers=self.config.n_layers,
-            has_mlp=False,
-            has_mid=False,
-            adds_positions=False,
-            centres=None,
-            centres_at_end=None,
-        )
-        return returned, ActivationCache(recorder.entries, anatomy)
-
-    def _tap(self, hooks: Hooks, recorder: Recorder | None = None) -> Tap:
-        forward, backward = hooks_in_force(self)
-        if not (forward or backward or hooks or recorder):
-            return SILENT
-        return Tap(self._resolved([*forward, *hooks]), self._resolved(backward), recorder)
-
-    def _resolved(self, hooks: Hooks) -> Any:
-        for which, _ in hooks:
-            last = which.rpartition(".")[2] if isinstance(which, str) else ""
-            if self.config.rotary and last in ("hook_q", "hook_k"):
-                raise LookupError(
-                    f"{which!r}: {self.config.architecture} rotates queries and keys before they "
-                    f"can be seen; use {last.replace('hook_', 'hook_rot_')}"
-                )
-        return resolve(hooks, self.hook_names())
-
-    def _run(
-        self,
-        tap: Tap,
-        tokens: Tensor,
-        mask: Tensor | None,
-        return_type: Returns,
-        stop_at_layer: int | None,
-        kernel: Kernel,
-    ) -> Any:
-        mask = checked_mask(mask, tokens)
+    def _forward(
+        self, tokens: Tensor, mask: Tensor | None, tap: Tap, kernel: Kernel, *, unembed: bool
+    ) -> Tensor:
         given = self._given(tokens, mask)
-        if stop_at_layer not in (None, self.config.n_layers):
-            raise ValueError(
-                f"stop_at_layer={stop_at_layer}: a wrapped model runs all its "
-                f"{self.config.n_layers} layers"
-            )
 
         def attend_here(call: AttentionCall, module: Any) -> Tensor:
             layer = self._layer_of[id(module)]
-            under = tap.under(f"blocks.{layer}.attn")
-            return self._attend(replace(call, layer=layer), under, kernel)
+            here = tap.under(f"blocks.{layer}.attn")
+            return mixed_by(kernel, self._offered(replace(call, layer=layer), here), here)
 
         with observing(self.hf, Running(self.hf.config, attend_here, mask)):
-            if stop_at_layer is not None:
-                return self.hf.base_model(**given).last_hidden_state
-            logits = self.hf(**given).logits
-        if return_type == "logits":
-            return logits
-        loss = mean_loss(logits, next_token_targets(tokens, mask))
-        return loss if return_type == "loss" else (logits, loss)
+            if unembed:
+                return self.hf(**given).logits
+            return self.hf.base_model(**given).last_hidden_state
 
     def _given(self, tokens: Tensor, mask: Tensor | None) -> dict[str, Any]:
         given: dict[str, Any] = {"input_ids": tokens, "use_cache": False}
@@ -204,21 +73,17 @@ class Wrapped(Speaking):
             )
         return given
 
-    def _attend(self, call: AttentionCall, tap: Tap, kernel: Kernel) -> Tensor:
+    def _offered(self, call: AttentionCall, tap: Tap) -> AttentionCall:
+        """The call, after hooks on queries, keys and values."""
+        if not tap.active:
+            return call
         turned = "hook_rot_" if self.config.rotary else "hook_"
-        if tap.active:
-            q, k, v = (
-                tap(name, x.transpose(1, 2)).transpose(1, 2)
-                for name, x in ((f"{turned}q", call.q), (f"{turned}k", call.k), ("hook_v", call.v))
-            )
-            call = replace(call, q=q, k=k, v=v)
-            tap.later("hook_attn_scores", lambda: scores_of(call))
-            tap.later("hook_pattern", lambda: pattern_of(call).to(call.v.dtype))
-        z = kernel(call, tap)
-        return tap("hook_z", z.transpose(1, 2)).transpose(1, 2) if tap.active else z
+        names = {f"{turned}q": call.q, f"{turned}k": call.k, "hook_v": call.v}
+        q, k, v = (tap(n, x.transpose(1, 2)).transpose(1, 2) for n, x in names.items())
+        return replace(call, q=q, k=k, v=v)
 
 
-def wrap(model: Any) -> Wrapped:
+def wrap(model: Any) -> Observed:
     """A Hugging Face causal LM, or a TransformerBridge, for probes and experiments, as it is.
 
     The model computes what it computed before, and is left as it was: only while a wrapped call
@@ -231,10 +96,11 @@ def wrap(model: Any) -> Wrapped:
 
     if isinstance(model, PreTrainedModel) and model.get_output_embeddings() is not None:
         return Wrapped(model)
+    if type(model).__module__.startswith("transformer_lens."):
+        from interp.interop.wrap_bridge import WrappedBridge
+
+        return WrappedBridge(model)
     raise TypeError(
         f"wrap takes a transformers causal LM (AutoModelForCausalLM) or a TransformerBridge, "
         f"got {type(model).__name__}"
     )
-
-
-__all__ = ["Wrapped", "WrappedConfig", "wrap"]
