@@ -13,7 +13,8 @@ from interp.ablation.reference import means_of
 from interp.metrics import weighted_mean
 from interp.sweeps import Edit, Examples, Intervention, Plan, Slots, evaluating
 from interp.sweeps.examples import measure_of, measured
-from interp.sweeps.planner import batches, clean_run, entries_of, logits_of, most_at_once
+from interp.sweeps.memory import budget_of
+from interp.sweeps.planner import batches, clean_run, entries_of, logits_of
 
 STEPS, RATE = 60, 0.1
 
@@ -37,7 +38,8 @@ def optimal_constants(
         shown = [_constant(layer, head, means.of(layer, head)) for layer, head in heads]
         clean = clean_run(model, examples, shown, Plan())
         entries = entries_of(model, shown)
-        for entry, numbers in batches(entries, most_at_once(model, examples, memory)):
+        budget = budget_of(model, examples, memory, splits=False)
+        for entry, numbers in batches(entries, budget.interventions):
             some = [heads[n] for n in numbers]
 
             def losses(a: Tensor, entry: Any = entry, some: Any = some) -> Tensor:

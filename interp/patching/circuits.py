@@ -12,7 +12,7 @@ from interp.patching.edges import PARTS, Graph, sender_names, written
 from interp.patching.pairs import Ends
 from interp.sweeps import SITES, Progress, evaluating
 from interp.sweeps.examples import measured
-from interp.sweeps.planner import most_at_once
+from interp.sweeps.memory import budget_of
 
 
 def circuit_values(
@@ -49,7 +49,8 @@ def _source_writes(model: Any, graph: Graph, ends: Ends) -> Float[Tensor, "sende
 
 def _most(model: Any, graph: Graph, ends: Ends, memory: int | None) -> int:
     """Circuits at a time: each holds what every sender writes, and an input a head."""
-    return max(1, most_at_once(model, ends.base, memory) // max(1, len(graph.senders) // 8))
+    budget = budget_of(model, ends.base, memory, splits=False)
+    return max(1, budget.interventions // max(1, len(graph.senders) // 8))
 
 
 class Exchange:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,8 +11,7 @@ from torch import Tensor
 
 from interp.attention import AttentionCall, Kernel, attend
 from interp.attention.masks import positions_of
-from interp.cache import ActivationCache
-from interp.hooks import Hooks, Tap
+from interp.hooks import HookPoint, Hooks, Tap
 from interp.sweeps.edits import NOTHING, Intervention, Slots
 from interp.sweeps.examples import Examples
 
@@ -31,7 +31,7 @@ class CleanRun:
 
     examples: Examples
     logits: Float[Tensor, "B T V"]
-    cache: ActivationCache
+    cache: dict[str, Tensor]
     calls: dict[int, AttentionCall]
     slots: Slots
     base: Intervention = NOTHING
@@ -51,11 +51,15 @@ def record(
     keeper = CallKeeper(kernel or attend) if calls else None
     used = keeper or kernel
     how: dict[str, Any] = {} if used is None else {"kernel": used}
-    logits, cache = model.run_with_cache(
-        examples.tokens, names_filter=list(names), mask=examples.mask, hooks=hooks, **how
-    )
-    slots = Slots(absolute_positions(examples), which, cache)  # pyright: ignore[reportArgumentType]
+    cache: dict[str, Tensor] = {}
+    keep = [(name, partial(_keep, cache)) for name in names]
+    logits = model(examples.tokens, mask=examples.mask, hooks=[*hooks, *keep], **how)
+    slots = Slots(absolute_positions(examples), which, cache)
     return CleanRun(examples, logits, cache, {} if keeper is None else keeper.calls, slots)
+
+
+def _keep(cache: dict[str, Tensor], x: Tensor, point: HookPoint) -> None:
+    cache[point.name] = x
 
 
 def absolute_positions(examples: Examples, past: int = 0) -> Int[Tensor, "b pos"]:

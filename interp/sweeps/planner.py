@@ -16,22 +16,17 @@ from torch import Tensor
 
 from interp.attention import AttentionCall, Kernel, attend
 from interp.hooks import Hook, HookPoint, Hooks, Tap, hooks_in_force
-from interp.metrics import Metric
+from interp.metrics import METRICS, Metric
 from interp.model import Transformer
 from interp.sweeps.clean import CleanRun, record
 from interp.sweeps.edits import NOTHING, Intervention, hooks_for
 from interp.sweeps.entries import START, Entry, Resumed, entry_of, names_for, resume
 from interp.sweeps.examples import Examples, measure_of, measured
-from interp.sweeps.subject import evaluating, widest
+from interp.sweeps.memory import Budget, budget_of
+from interp.sweeps.subject import evaluating
 
 Progress = Callable[[int, int], object]
 """Is told (done, total) after each piece of work; may raise, to cancel."""
-
-MEMORY = {"cpu": 1 << 24}
-"""Bytes that the activations of one batch may take, by default: on a CPU about what its caches
-hold, since a larger batch is slower there."""
-
-MEMORY_ELSEWHERE = 1 << 30
 
 
 class Outcome(NamedTuple):
@@ -47,7 +42,8 @@ class Plan:
 
     Attributes:
         metric: A name of `METRICS`, "kl" (against the clean run), or a function.
-        memory: Bytes that the activations of one batch of interventions may take.
+        memory: Bytes that activations may take (see `budget_of`). Examples are then swept some at
+            a time, but not under `hooks` or for a metric of one's own, which see all of them.
         hooks: Hooks under which everything runs, the clean run too.
         progress: Told how far it is.
         needs: Further activations that changes read from the clean run, by name.
@@ -77,21 +73,51 @@ def run(
         plan: How.
         base: Made in every run, the clean one too.
     """
+    splits = not plan.hooks and (isinstance(plan.metric, str) or plan.metric in METRICS.values())
+    budget = budget_of(model, examples, plan.memory, splits=splits)
+    starts = range(0, len(examples), budget.examples)
+    parts = []
     with evaluating(model):
-        entries = entries_of(model, interventions, plan.hooks)
-        clean = clean_run(model, examples, interventions, plan, base)
-        measure = measure_of(plan.metric, clean.logits)
-        values = measured(measure, clean.logits, examples)
-        changed = values.new_empty(len(interventions), len(examples))
-        done = 0
-        for entry, numbers in batches(entries, most_at_once(model, examples, plan.memory)):
-            batch = [interventions[n] for n in numbers]
-            logits = logits_of(model, clean, entry, batch, hooks=plan.hooks)
-            for n, own in zip(numbers, logits.split(len(examples)), strict=True):
-                changed[n] = measured(measure, own, examples)
-            done += len(numbers)
-            if plan.progress is not None:
-                plan.progress(done, len(interventions))
+        for done, first in enumerate(starts):
+            which = slice(first, min(first + budget.examples, len(examples)))
+            told = _told(plan.progress, done, len(starts), len(interventions))
+            part = _run_some(model, examples, which, interventions, plan, base, budget, told)
+            parts.append(part)
+    return Outcome(torch.cat([p.clean for p in parts]), torch.cat([p.changed for p in parts], 1))
+
+
+def _told(progress: Progress | None, part: int, parts: int, n: int) -> Callable[[int], object]:
+    """Progress of all parts together, in interventions."""
+    if progress is None:
+        return lambda done: None
+    return lambda done: progress((part * n + done) // parts, n)
+
+
+def _run_some(
+    model: Any,
+    examples: Examples,
+    which: slice,
+    interventions: Sequence[Intervention],
+    plan: Plan,
+    base: Intervention,
+    budget: Budget,
+    told: Callable[[int], object],
+) -> Outcome:
+    """Sweep some of the examples."""
+    examples = examples.rows(which)
+    clean = clean_run(model, examples, interventions, plan, base, which=which)
+    measure = measure_of(plan.metric, clean.logits)
+    values = measured(measure, clean.logits, examples)
+    changed = values.new_empty(len(interventions), len(examples))
+    done = 0
+    entries = entries_of(model, interventions, plan.hooks)
+    for entry, numbers in batches(entries, budget.interventions):
+        batch = [interventions[n] for n in numbers]
+        logits = logits_of(model, clean, entry, batch, hooks=plan.hooks)
+        for n, own in zip(numbers, logits.split(len(examples)), strict=True):
+            changed[n] = measured(measure, own, examples)
+        done += len(numbers)
+        told(done)
     return Outcome(values, changed)
 
 
@@ -113,6 +139,8 @@ def clean_run(
     interventions: Sequence[Intervention],
     plan: Plan,
     base: Intervention = NOTHING,
+    *,
+    which: slice = slice(None),
 ) -> CleanRun:
     """The run that others start from, with all that these interventions read of it."""
     entries = entries_of(model, interventions, plan.hooks)
@@ -120,7 +148,7 @@ def clean_run(
     if isinstance(model, Transformer):
         names |= names_for(sorted(set(entries)), model)
     holds = any(i.holds_patterns for i in [base, *interventions])
-    clean = record(model, examples, names, calls=holds, hooks=plan.hooks)
+    clean = record(model, examples, names, which=which, calls=holds, hooks=plan.hooks)
     return clean if base == NOTHING else under(model, clean, base, names, plan.hooks)
 
 
@@ -148,15 +176,6 @@ def batches(entries: Sequence[Entry], most: int) -> Iterator[tuple[Entry, list[i
     for entry, numbers in together.items():
         for first in range(0, len(numbers), most):
             yield entry, numbers[first : first + most]
-
-
-def most_at_once(model: Any, examples: Examples, memory: int | None) -> int:
-    """How many interventions fit: by what one layer, or the logits, of one of them takes."""
-    tokens = examples.tokens
-    one = tokens.numel() * 4 * (2 * widest(model) + 4 * model.config.d_model)
-    if memory is None:
-        memory = MEMORY.get(tokens.device.type, MEMORY_ELSEWHERE)
-    return max(1, memory // one)
 
 
 def logits_of(

@@ -1,0 +1,50 @@
+"""How much is held at once: examples and interventions at a time, within a bound on memory."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from interp.sweeps.examples import Examples
+from interp.sweeps.subject import widest
+
+MEMORY = 1 << 28
+MEMORY_ELSEWHERE = 1 << 32
+"""Bytes that the activations of a sweep may take by default, on a CPU and elsewhere."""
+
+CACHES = 1 << 24
+"""Bytes in a batch beyond which a CPU's caches no longer hold what runs: larger ones are slower."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What fits.
+
+    Attributes:
+        examples: Examples that are swept at a time.
+        interventions: Interventions on these that run at a time.
+    """
+
+    examples: int
+    interventions: int
+
+
+def budget_of(model: Any, examples: Examples, memory: int | None, *, splits: bool = True) -> Budget:
+    """Divide a bound between the clean run, which is kept, and the runs that start from it.
+
+    A run's peak is in an MLP or at the logits (twice: their softmax). What one intervention on one
+    example takes is always granted.
+
+    Args:
+        model: What is run.
+        examples: On what.
+        memory: The bound in bytes; None: a default.
+        splits: Whether the examples may be swept some at a time.
+    """
+    (n, length), config = examples.tokens.shape, model.config
+    on_cpu = examples.tokens.device.type == "cpu"
+    if memory is None:
+        memory = MEMORY if on_cpu else MEMORY_ELSEWHERE
+    running = 4 * length * (2 * widest(model) + 4 * config.d_model)
+    kept = 4 * length * (2 * config.n_layers * config.d_model + config.d_vocab)
+    some = min(n, max(1, memory // (running + kept))) if splits else n
+    left = memory - some * kept
+    return Budget(some, max(1, (min(left, CACHES) if on_cpu else left) // (some * running)))
