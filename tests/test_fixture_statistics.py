@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from interp import probes
+from interp import probes, wrap
 from tests import fixture_models
+from tests.llmviz import load_llmviz
 
 
 def arrays(shared, fixture: str, name: str) -> dict[str, torch.Tensor]:
@@ -71,3 +72,53 @@ def test_the_tracr_length_head_is_exactly_uniform(shared):
         heads = probes.head_statistics(model, tokens, min_keys=2)
         torch.testing.assert_close(heads.normalized_entropy, torch.ones(1, 1))
         assert heads.near_uniform(0.999) == [(0, 0)]
+
+
+def test_llmviz_statistics_equal_those_of_its_patterns(shared):
+    ref = arrays(shared, "llmviz_gpt_nano_sort", "ref")
+    tokens = ref["tokens"].long()
+    heads = probes.head_statistics(load_llmviz(shared), tokens)
+    for layer in range(3):
+        pattern = ref[f"pattern_L{layer}"]
+        want = probes.entropy(pattern).mean(0)
+        torch.testing.assert_close(heads.normalized_entropy[layer], want.float(), atol=1e-4, rtol=0)
+        for name, score in (
+            ("induction", probes.induction_score),
+            ("previous_token", probes.previous_token_score),
+            ("duplicate_token", probes.duplicate_token_score),
+            ("sink", probes.sink_score),
+        ):
+            want = score(pattern, tokens).float()
+            torch.testing.assert_close(getattr(heads, name)[layer], want, atol=1e-4, rtol=0)
+
+
+def test_llmviz_entropies_are_the_recorded_ones(shared):
+    folder = shared / "fixtures" / "llmviz_gpt_nano_sort"
+    expected = json.loads((folder / "head_ablation.json").read_text())
+    letters = torch.cartesian_prod(*[torch.arange(3)] * 6)
+    tokens = torch.cat([letters, letters.sort(-1).values[:, :5]], 1)
+    heads = probes.head_statistics(load_llmviz(shared), tokens, batch_size=243)
+    want = [[expected[f"L{layer}H{head}"]["ent"] for head in range(3)] for layer in range(3)]
+    torch.testing.assert_close(heads.normalized_entropy, torch.tensor(want), atol=2e-3, rtol=0)
+
+
+def test_stories_wrapped_statistics_equal_those_of_its_patterns(shared):
+    transformers = pytest.importorskip("transformers")
+    folder = shared / "fixtures" / "stories260K"
+    hf = transformers.AutoModelForCausalLM.from_pretrained(folder / "hf").eval()
+    ref = arrays(shared, "stories260K", "ref")
+    tokens, model = ref["tokens"].long(), wrap(hf)
+    rows = tokens != model.config.bos_token
+    heads = probes.head_statistics(model, tokens)
+    assert heads.n_rows == 200
+    for layer in range(model.config.n_layers):
+        pattern = ref[f"pattern_L{layer}"].float()  # written in half precision: 2e-3 at worst
+        want = probes.entropy(pattern, rows=rows)[0]
+        torch.testing.assert_close(heads.normalized_entropy[layer], want, atol=2e-3, rtol=0)
+        for name, score in (
+            ("induction", probes.induction_score),
+            ("previous_token", probes.previous_token_score),
+            ("sink", probes.sink_score),
+        ):
+            want = score(pattern, tokens, rows=rows)
+            torch.testing.assert_close(getattr(heads, name)[layer], want, atol=2e-3, rtol=0)
