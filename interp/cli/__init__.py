@@ -1,4 +1,4 @@
-"""The command line: `interp demo`, `train`, `analyze`, `dashboard`, `tasks`; one file a command."""
+"""The command line: `interp demo`, `train`, `analyze`, `convert`, …; one file a command."""
 
 import sys
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from interp.cli.analyze import write_report
+from interp.cli.convert import convert_model
 from interp.cli.dashboard import open_dashboard
 from interp.cli.demo import run_demo
 from interp.cli.tasks import list_tasks
@@ -27,6 +28,7 @@ COMMANDS = {
     "analyze": write_report,
     "dashboard": open_dashboard,
     "tasks": list_tasks,
+    "convert": convert_model,
 }
 for _name, _command in COMMANDS.items():
     app.command(_name)(one_line(_name, _command))

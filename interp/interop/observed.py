@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from jaxtyping import Bool, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from interp.attention import AttentionCall, Kernel, attend
 from interp.attention.kernels import pattern_of, scores_of
@@ -35,6 +35,11 @@ class Observed(Speaking, ABC):
     config: WrappedConfig
     blocks: Sequence[ForeignBlock]
     tokenizer: Any
+
+    @property
+    @abstractmethod
+    def module(self) -> nn.Module:
+        """The model of the other library."""
 
     @abstractmethod
     def _forward(

@@ -135,8 +135,11 @@ def _safetensors(path: Path) -> dict[str, Reader]:
 
 
 def _torch_file(path: Path) -> object:
+    start = _start(path)
+    if start not in (b"PK", b"\x80\x02"):
+        raise ValueError(f"{path}: not a whole file of torch.save, nor of safetensors")
     try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=start == b"PK")
     except pickle.UnpicklingError as error:
         raise ValueError(
             f"{path}: holds more than tensors, and nothing else is unpickled; if it is a whole "
@@ -147,9 +150,9 @@ def _torch_file(path: Path) -> object:
         raise ValueError(f"{path}: not a whole file of torch.save ({first})") from error
 
 
-def _is_zip(path: Path) -> bool:
+def _start(path: Path) -> bytes:
     with path.open("rb") as file:
-        return file.read(2) == b"PK"
+        return file.read(2)
 
 
 def state_dict_in(loaded: object, path: str | Path) -> dict[str, Tensor | Reader]:

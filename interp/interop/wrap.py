@@ -6,7 +6,7 @@ from inspect import signature
 from typing import Any
 
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from interp.attention import AttentionCall, Kernel
 from interp.attention.masks import positions_of
@@ -33,6 +33,11 @@ class Wrapped(Observed):
         heads = [ForeignHeads(m, self.config.n_heads, layer) for layer, m in enumerate(modules)]
         self.blocks = [ForeignBlock(h) for h in heads]
         self._takes_positions = "position_ids" in signature(hf.forward).parameters
+
+    @property
+    def module(self) -> nn.Module:
+        """The model itself."""
+        return self.hf
 
     @property
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:

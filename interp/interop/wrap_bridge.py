@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from interp.attention import (
     MASKS,
@@ -125,6 +125,11 @@ class WrappedBridge(Observed):
                 f"and v say (z is {apart[scale]:.2g} apart), so it can't be observed"
             )
         return LayerOfBridge(rule, scale, cap)
+
+    @property
+    def module(self) -> nn.Module:
+        """The bridge itself."""
+        return self.bridge
 
     @property
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:

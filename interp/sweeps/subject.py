@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from interp.interop import Wrapped
+from interp.interop import Observed
 from interp.model import Transformer
 
 
 @contextmanager
 def evaluating(model: object, *, gradients: bool = False) -> Iterator[None]:
     """Evaluation mode and no gradients inside the block; every module's mode is put back."""
-    inner = model.hf if isinstance(model, Wrapped) else model
+    inner = model.module if isinstance(model, Observed) else model
     modules = inner.modules() if isinstance(inner, nn.Module) else []
     training = [module for module in modules if module.training]
     for module in training:
@@ -29,7 +29,7 @@ def evaluating(model: object, *, gradients: bool = False) -> Iterator[None]:
 
 def key_value_heads(model: Any) -> int:
     """Key/value heads of a layer."""
-    return model.config.n_kv_heads if isinstance(model, Wrapped) else model.config.kv_heads
+    return model.config.n_kv_heads if isinstance(model, Observed) else model.config.kv_heads
 
 
 def has_mlps(model: Any) -> bool:
