@@ -47,7 +47,7 @@ def entry_of(intervention: Intervention, config: TransformerConfig) -> Entry:
     layer = min((_depth(edit, n_layers) for edit in intervention.edits), default=n_layers)
     if layer == n_layers:
         return Entry(n_layers, "end")
-    sites = {edit.site for edit in intervention.edits if edit.layer == layer}
+    sites = {edit.site for edit in intervention.edits if _depth(edit, n_layers) == layer}
     linear = config.post_normalization == "none"
     return Entry(layer, "behind" if sites == {"z"} and linear else "before")
 
