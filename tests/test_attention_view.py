@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp.attention import AttentionCall, AttentionView, Full, Visible, Window
+from interp.attention import AttentionCall, AttentionView, Full, Visible, Window, attention
 from interp.attention.positions import Alibi, alibi_slopes
 from tests import pattern_reference as reference
 
@@ -258,3 +258,26 @@ def test_what_cannot_be_served_is_refused():
         AttentionView(q, k).mean_of(torch.zeros(4, 2))
     with pytest.raises(ValueError, match="positive number of bytes"):
         AttentionView(q, k, memory=0)
+
+
+def test_what_is_no_attention_is_refused():
+    q, k = torch.randn(1, 4, 3, 8), torch.randn(1, 2, 5, 8)
+    for bad in (q.long(), q.double(), q.tolist()):
+        with pytest.raises(TypeError, match="floats of one type"):
+            attention(bad, k, k)
+    with pytest.raises(TypeError, match="scale must be a number"):
+        attention(q, k, k, scale="1")
+    with pytest.raises(TypeError, match="mask must be bools"):
+        attention(q, k, k, mask=[[True]])
+    with pytest.raises(ValueError, match="route must be one of"):
+        AttentionView(q, k, route="flash")
+
+
+def test_rows_heads_and_features_that_are_not_there_are_refused():
+    view = AttentionView(torch.randn(1, 4, 3, 8), torch.randn(1, 2, 5, 8))
+    with pytest.raises(ValueError, match=r"rows must lie in \[0, 3\)"):
+        view.pattern(rows=[3])
+    with pytest.raises(ValueError, match=r"heads must lie in \[0, 4\)"):
+        view.pattern(heads=[4])
+    with pytest.raises(TypeError, match="features are a tensor"):
+        view.mean_of([1, 2, 3, 4, 5])

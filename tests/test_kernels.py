@@ -127,7 +127,7 @@ def test_strides_never_matter(generator):
 
 def test_bad_input_is_refused_with_what_was_wanted(generator):
     q, k, v = (x.detach() for x in qkv(generator))
-    with pytest.raises(TypeError, match="mask must be bool"):
+    with pytest.raises(TypeError, match="mask must be bools"):
         attention(q, k, v, mask=torch.zeros(8, 8))
     with pytest.raises(ValueError, match="does not broadcast"):
         attention(q, k, v, mask=torch.ones(7, 8, dtype=torch.bool))

@@ -146,3 +146,24 @@ def test_bad_input_is_refused():
         probes.entropy(pattern, torch.ones(1, 8))
     with pytest.raises(ValueError, match="rows"):
         probes.entropy(pattern, rows=torch.ones(1, 3, dtype=torch.bool))
+    with pytest.raises(ValueError, match="wanted token ids"):
+        probes.induction_score(pattern, tokens[0])
+    with pytest.raises(ValueError, match="of floats"):
+        probes.entropy(pattern.long())
+
+
+@pytest.mark.parametrize("bad", [-torch.eye(8), 3 * torch.eye(8)])
+def test_scores_are_refused_where_a_pattern_is_wanted(bad):
+    tokens, _ = hand_patterns(4, 8, bos=False)
+    for call in (probes.entropy, lambda pattern: probes.previous_token_score(pattern, tokens)):
+        with pytest.raises(ValueError, match=r"scores\.softmax"):
+            call(bad[None, None])
+    assert probes.entropy(torch.full((1, 1, 8, 8), torch.nan)).isnan().all()
+
+
+def test_the_gradient_of_an_entropy_is_finite_where_weights_are_zero():
+    scores = torch.randn(1, 2, 6, 6, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    hidden = torch.ones(6, 6).triu(1).bool()
+    probes.entropy(scores.masked_fill(hidden, -torch.inf).softmax(-1)).sum().backward()
+    assert scores.grad.isfinite().all()
+    assert scores.grad[..., ~hidden].abs().max() > 0

@@ -32,7 +32,7 @@ def attention(
         One row a query; zeros where there is nothing to attend to, with finite gradients.
 
     Raises:
-        TypeError: The mask is not of bools.
+        TypeError: The mask is not of bools; q, k and v are not floats of one type.
         ValueError: The shapes do not fit each other.
     """
     return fused(call_of(q, k, v, mask=mask, causal=causal, scale=scale))
@@ -49,6 +49,8 @@ def call_of(
 ) -> AttentionCall:
     """Check plain tensors and describe them as one attention call."""
     check_shapes(q, k, v)
+    if scale is not None and not isinstance(scale, int | float):
+        raise TypeError(f"scale must be a number, or None for 1/√d_head; got {scale!r}")
     n_q, n_k = q.shape[2], k.shape[2]
     visible = Visible(
         rule=Causal() if causal else Full(),
@@ -61,6 +63,12 @@ def call_of(
 
 def check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
     """Refuse tensors that are not q, k and v of one attention call."""
+    types = [x.dtype if isinstance(x, Tensor) else type(x).__name__ for x in (q, k, v)]
+    if not (isinstance(q, Tensor) and q.is_floating_point() and types == [q.dtype] * 3):
+        q_type, k_type, v_type = types
+        raise TypeError(
+            f"wanted q, k, v as tensors of floats of one type; got {q_type}, {k_type}, {v_type}"
+        )
     sizes = f"q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
     if not q.dim() == k.dim() == v.dim() == 4:
         raise ValueError(f"wanted q, k, v of four axes [batch head pos d_head]; got {sizes}")
@@ -73,9 +81,10 @@ def check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def _checked_mask(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    if mask.dtype != torch.bool:
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise TypeError(
-            f"mask must be bool (True = may see), got {mask.dtype}; "
+            f"mask must be bools (True = may see), got {got}; "
             "for a 0/1 mask use mask.bool(), for an additive one mask == 0"
         )
     wanted = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])

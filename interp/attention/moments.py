@@ -168,3 +168,23 @@ def _tile(call: AttentionCall, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
     p, log_p = weights_of(scores, log_sum_exp)
     entropy = -(p * log_p).sum(-1)
     return log_sum_exp, entropy, *(p @ v.to(p.dtype) for v in values)
+
+
+def powered(call: AttentionCall, order: float) -> AttentionCall:
+    """The call with all its scores multiplied by `order`.
+
+    Raises:
+        ValueError: Its weights are not a softmax.
+    """
+    if isinstance(call.visible.rule, Featured):
+        raise ValueError(
+            f"{type(call.visible.rule).__name__} attention has Rényi entropies of order 0, 1 and ∞ "
+            "only; for another order use view.pattern()"
+        )
+    bias = call.bias
+    return replace(
+        call,
+        scale=call.scale * order,
+        soft_cap=None if call.soft_cap is None else call.soft_cap * order,
+        bias=None if bias is None else lambda q_pos, k_pos: bias(q_pos, k_pos) * order,
+    )

@@ -1,6 +1,6 @@
 """Walk the scores of an attention call some queries at a time, so that no n×n tensor is held."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -90,6 +90,20 @@ def of_heads(call: AttentionCall, heads: slice | Tensor) -> AttentionCall:
 
 def _some(x: Tensor, heads: slice | Tensor) -> Tensor:
     return x if x.shape[1] == 1 else x[:, heads]
+
+
+def chosen_of(name: str, which: Sequence[int] | Tensor, q: Tensor, *, axis: int) -> Tensor:
+    """The queries (axis 2) or heads (axis 1) that are asked for, as a tensor.
+
+    Raises:
+        ValueError: There is no such one.
+    """
+    chosen, n = torch.as_tensor(which, device=q.device), q.shape[axis]
+    if chosen.dtype != torch.bool and chosen.numel():
+        least, most = int(chosen.min()), int(chosen.max())
+        if least < -n or most >= n:
+            raise ValueError(f"{name} must lie in [0, {n}), got {least} … {most}")
+    return chosen
 
 
 def log_sum_exp_of(scores: Float[Tensor, "batch head q k"]) -> Float[Tensor, "batch head q"]:

@@ -2,19 +2,27 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.attention.call import AttentionCall, without_junk
-from interp.attention.features import Featured
 from interp.attention.functional import call_of
 from interp.attention.kernels import pattern_of, scores_of
-from interp.attention.moments import Moments, Route, moments
+from interp.attention.moments import Moments, Route, moments, powered
 from interp.attention.pairs import key_at_position, weights_at
-from interp.attention.tiles import MEMORY, Tile, cropped, of_heads, tiles, weights_of, widened
+from interp.attention.tiles import (
+    MEMORY,
+    Tile,
+    chosen_of,
+    cropped,
+    of_heads,
+    tiles,
+    weights_of,
+    widened,
+)
 from interp.attention.versus import divergence
 
 
@@ -81,6 +89,8 @@ class AttentionView:
     def _set(self, call: AttentionCall, memory: int, route: Route) -> None:
         if memory < 1:
             raise ValueError(f"memory must be a positive number of bytes, got {memory}")
+        if route not in get_args(Route):
+            raise ValueError(f"route must be one of {', '.join(get_args(Route))}; got {route!r}")
         self.call = widened(without_junk(call))
         self.memory = memory
         self.route: Route = route
@@ -227,13 +237,17 @@ class AttentionView:
         rows: Sequence[int] | slice | Tensor | None = None,
         heads: Sequence[int] | Tensor | None = None,
     ) -> Float[Tensor, "batch head q k"]:
-        """The pattern itself for some queries and heads (None: all of them)."""
+        """The pattern itself for some queries and heads (None: all of them).
+
+        Raises:
+            ValueError: There is no such query or head.
+        """
         call = self.call
         if heads is not None:
-            call = of_heads(call, torch.as_tensor(heads, device=call.q.device))
+            call = of_heads(call, chosen_of("heads", heads, call.q, axis=1))
         if rows is None:
             return pattern_of(call)
-        chosen = rows if isinstance(rows, slice) else torch.as_tensor(rows, device=call.q.device)
+        chosen = rows if isinstance(rows, slice) else chosen_of("rows", rows, call.q, axis=2)
         return pattern_of(cropped(call, chosen))
 
     @torch.no_grad()
@@ -248,28 +262,10 @@ class AttentionView:
         return divergence(self.call, other.call, memory=self.memory, route=self.route)
 
 
-def powered(call: AttentionCall, order: float) -> AttentionCall:
-    """The call with all its scores multiplied by `order`.
-
-    Raises:
-        ValueError: Its weights are not a softmax.
-    """
-    if isinstance(call.visible.rule, Featured):
-        raise ValueError(
-            f"{type(call.visible.rule).__name__} attention has Rényi entropies of order 0, 1 and ∞ "
-            "only; for another order use view.pattern()"
-        )
-    bias = call.bias
-    return replace(
-        call,
-        scale=call.scale * order,
-        soft_cap=None if call.soft_cap is None else call.soft_cap * order,
-        bias=None if bias is None else lambda q_pos, k_pos: bias(q_pos, k_pos) * order,
-    )
-
-
 def _as_values(features: Tensor, call: AttentionCall) -> Tensor:
     n_k = call.visible.n_k
+    if not isinstance(features, Tensor):
+        raise TypeError(f"features are a tensor, one row a key; got {type(features).__name__}")
     if features.dim() not in (2, 3, 4) or features.shape[-2] != n_k:
         raise ValueError(
             f"features are [Tk F], [B Tk F] or [B H Tk F] with Tk = {n_k}; "

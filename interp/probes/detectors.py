@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.probes.entropies import checked_rows, refuse_unseen, visible_in
-from interp.probes.rows import after_earlier_same, counted_rows, earlier_same
+from interp.probes.entropies import checked_rows, refuse_scores, refuse_unseen, visible_in
+from interp.probes.rows import after_earlier_same, check_ids, counted_rows, earlier_same
 
 
 def induction_score(
@@ -87,6 +87,7 @@ def at_distance(
     tokens: Int[Tensor, "batch pos"], back: int, mask: Bool[Tensor, "batch pos"] | None = None
 ) -> Bool[Tensor, "batch q k"]:
     """Whether a key is `back` real tokens before the query."""
+    check_ids(tokens)
     real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
     pos = real.long().cumsum(-1)
     pairs = real[:, :, None] & real[:, None, :]
@@ -97,6 +98,7 @@ def first_key(
     tokens: Int[Tensor, "batch pos"], mask: Bool[Tensor, "batch pos"] | None = None
 ) -> Bool[Tensor, "batch q k"]:
     """Whether a key is the first real token, for the rows after it."""
+    check_ids(tokens)
     real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
     pos = real.long().cumsum(-1)
     return ((pos == 1) & real)[:, None, :] & ((pos > 1) & real)[:, :, None]
@@ -116,6 +118,7 @@ def _score(
             f"got {list(pattern.shape)}"
         )
     counted = checked_rows(counted_rows(tokens, mask=mask, rows=rows), pattern)
+    refuse_scores(pattern, counted[:, None])
     refuse_unseen(pattern, visible_in(pattern, mask=mask, causal=False), counted[:, None])
     return row_shares(pattern, target, counted).transpose(0, 1).flatten(1).nanmean(-1)
 

@@ -34,13 +34,15 @@ def entropy(
 
     Raises:
         TypeError: `mask` or `rows` are not bools.
-        ValueError: A row that counts has weight on a key that it may not see.
+        ValueError: A row that counts is no distribution, or has weight on a key that it may not
+            see.
     """
     seen = visible_in(pattern, mask=mask, causal=causal)
     count = seen.sum(-1).expand(pattern.shape[:3])
     counted = count > (1 if normalized else 0)
     if rows is not None:
         counted = counted & checked_rows(rows, pattern)[:, None]
+    refuse_scores(pattern, counted)
     refuse_unseen(pattern, seen, counted)
     found = row_entropy(pattern)
     if normalized:
@@ -51,7 +53,7 @@ def entropy(
 def row_entropy(pattern: Float[Tensor, "*batch q k"]) -> Float[Tensor, "*batch q"]:
     """−Σ p log p of each row in nats, in float32 or better; 0·log 0 is 0."""
     p = pattern.to(_wide(pattern))
-    return -torch.special.xlogy(p, p).sum(-1)
+    return -(p * p.where(p > 0, 1.0).log()).sum(-1)  # xlogy's gradient is infinite at 0
 
 
 def _wide(pattern: Tensor) -> torch.dtype:
@@ -70,8 +72,10 @@ def visible_in(
         TypeError: The mask is not of bools.
         ValueError: The pattern or the mask has other axes.
     """
-    if pattern.dim() != 4:
-        raise ValueError(f"wanted a pattern [B H Tq Tk], got {list(pattern.shape)}")
+    if pattern.dim() != 4 or not pattern.is_floating_point():
+        raise ValueError(
+            f"wanted a pattern [B H Tq Tk] of floats, got {pattern.dtype} {list(pattern.shape)}"
+        )
     batch, _, n_q, n_k = pattern.shape
     seen = torch.ones(1, 1, n_q, n_k, dtype=torch.bool, device=pattern.device)
     seen = seen.tril(n_k - n_q) if causal else seen
@@ -122,4 +126,23 @@ def refuse_unseen(
             f"row {q} of head {h} in example {b} has {float(stray.max()):.3g} of its attention on "
             "keys that it may not see; give the mask that it was computed with (causal=False for "
             "a head that sees all), or leave the row out with `rows`"
+        )
+
+
+def refuse_scores(
+    pattern: Float[Tensor, "batch head q k"], counted: Bool[Tensor, "batch h q"]
+) -> None:
+    """Refuse what is no pattern in its counted rows, such as scores before the softmax.
+
+    Raises:
+        ValueError: A weight is below 0, or a row sums to more than 1.
+    """
+    rows = pattern.to(_wide(pattern))
+    odd = ((rows < 0).any(-1) | (rows.sum(-1) > 1.05)) & counted  # 16 bits round a row's sum
+    if bool(odd.any()):
+        b, h, q = (int(i) for i in odd.nonzero()[0])
+        raise ValueError(
+            f"a pattern's weights are at least 0 and sum to 1; row {q} of head {h} in example {b} "
+            f"has {float(rows[b, h, q].min()):.3g} at least and sums to "
+            f"{float(rows[b, h, q].sum()):.3g}: for scores, take scores.softmax(-1)"
         )

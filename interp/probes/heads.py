@@ -12,7 +12,7 @@ from interp.attention.tiles import MEMORY
 from interp.hooks import HookPoint, Hooks
 from interp.probes.observed import Layer, Model, Progress, observe
 from interp.probes.row_statistics import Asked, rows_of
-from interp.probes.rows import Matches, counted_rows
+from interp.probes.rows import Matches, check_ids, counted_rows
 from interp.probes.sums import Sums
 from interp.results import Result
 
@@ -125,6 +125,9 @@ def head_statistics(
         TypeError: Tokens are not integers; a mask is not of bools.
         ValueError: Something unknown in `also`; shapes do not fit; a layer without softmax.
     """
+    check_ids(tokens)
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     parts = [_cut(x, tokens, batch_size) for x in (tokens, mask, rows)]
     told = _Told(progress, len(parts[0]) * model.config.n_layers)
     how = {"also": also, "hooks": hooks, "min_keys": min_keys, "memory": memory}

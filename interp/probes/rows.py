@@ -22,17 +22,33 @@ def counted_rows(
         TypeError: `tokens` are not integers, `mask` or `rows` not bools.
         ValueError: Shapes differ, or pads stand where a row is asked for.
     """
-    if tokens.dim() != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
-        raise TypeError(
-            f"wanted token ids [B T], integers; got {tokens.dtype} {list(tokens.shape)}"
-        )
+    check_ids(tokens)
     real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else _fit("mask", mask, tokens)
     if rows is not None:
         return _fit("rows", rows, tokens) & real
     return real if bos_token is None else real & (tokens != bos_token)
 
 
+def check_ids(tokens: Int[Tensor, "batch pos"]) -> None:
+    """Refuse what is no batch of token ids.
+
+    Raises:
+        TypeError: It is no tensor of integers.
+        ValueError: It has other axes.
+    """
+    whole = isinstance(tokens, Tensor) and not tokens.is_floating_point()
+    if not whole or tokens.dtype == torch.bool:
+        got = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
+        raise TypeError(f"wanted token ids [B T], a tensor of integers; got {got}")
+    if tokens.dim() != 2:
+        raise ValueError(
+            f"wanted token ids [B T], got {list(tokens.shape)}; for one sequence use tokens[None]"
+        )
+
+
 def _fit(name: str, x: Tensor, tokens: Tensor) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a tensor of bools [B T], got {type(x).__name__}")
     if x.dtype != torch.bool:
         raise TypeError(f"{name} must be bools, got {x.dtype}; use {name}.bool()")
     if x.shape != tokens.shape:
@@ -141,6 +157,7 @@ def earlier_same(
     tokens: Int[Tensor, "batch pos"], mask: Bool[Tensor, "batch pos"] | None = None
 ) -> Bool[Tensor, "batch q k"]:
     """Whether a key holds the query's token and stands before it; n×n, for patterns at hand."""
+    check_ids(tokens)
     n = tokens.shape[1]
     before = torch.ones(n, n, dtype=torch.bool, device=tokens.device).tril(-1)
     same = (tokens[:, :, None] == tokens[:, None, :]) & before

@@ -42,11 +42,14 @@ class Room:
         """The periods, if a model can be shown each of them.
 
         Raises:
+            TypeError: They are not whole numbers.
             ValueError: One is too short to tell induction from looking one token back, or does
                 not fit.
         """
         if not periods:
             raise ValueError("wanted one period or more, got none")
+        if not all(isinstance(period, int) for period in periods):
+            raise TypeError(f"periods are a list of whole numbers, got {periods!r}")
         for period in periods:
             if period < SHORTEST:
                 raise ValueError(
@@ -83,6 +86,8 @@ class Room:
         self, period: int, *, n: int, length: int, generator: torch.Generator
     ) -> Int[Tensor, "n length"]:
         """BOS, then a block of `period` distinct random tokens again and again."""
+        if n < 1:
+            raise ValueError(f"n_sequences must be at least 1, got {n}")
         ordinary = [t for t in range(self.n_tokens) if t != self.bos_token]
         order = torch.rand(n, len(ordinary), generator=generator).argsort(-1)[:, :period]
         block = torch.tensor(ordinary)[order]

@@ -58,11 +58,13 @@ def head_score(
 
 
 def _checked(key: Tensor, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
-    whole = not key.is_floating_point() and key.dtype != torch.bool
-    if not whole or key.shape != tokens.shape:
+    if not isinstance(key, Tensor) or key.is_floating_point() or key.dtype == torch.bool:
+        got = key.dtype if isinstance(key, Tensor) else type(key).__name__
+        raise ValueError(f"target(tokens) must give key indices, a tensor of integers; got {got}")
+    if key.shape != tokens.shape:
         raise ValueError(
             f"target(tokens) must give a key index for each token, integers {list(tokens.shape)}; "
-            f"got {key.dtype} {list(key.shape)}"
+            f"got {list(key.shape)}"
         )
     n = tokens.shape[1]
     if key.numel() and not (int(key.min()) >= -1 and int(key.max()) < n):
