@@ -32,8 +32,9 @@ def one_line(name: str, command: Callable[..., None]) -> Callable[..., None]:
         except BAD_INPUT as error:
             if os.environ.get(TRACEBACK):
                 raise
+            lost = isinstance(error, ConnectionError)  # of processes, then, any may be the last
             said = error.args[0] if isinstance(error, KeyError) and error.args else error
-            _complain(name, " ".join(str(said).split()))
+            _complain(name, " ".join(str(said).split()), always=lost)
             raise typer.Exit(2) from None
 
     return guarded
@@ -53,7 +54,9 @@ def progress_bar(words: str, *, show: bool) -> Iterator[Callable[[int, int], Non
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _complain(name: str, words: str) -> None:
+def _complain(name: str, words: str, *, always: bool = False) -> None:
+    if os.environ.get("RANK", "0") != "0" and not always:  # of torchrun's processes one speaks
+        return
     typer.echo(f"interp {name}: {words}", err=True)
 
 

@@ -31,12 +31,19 @@ def train_run(
     resume: Annotated[bool, typer.Option(help="Go on where the folder stopped.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")] = "auto",
     compile_model: Annotated[bool, typer.Option("--compile", help="torch.compile.")] = False,
+    micro_batch_size: Annotated[
+        int | None, typer.Option(help="Sequences at a time; gradients are added up.")
+    ] = None,
     progress: Annotated[bool, typer.Option(help="Show a bar.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Train a model on a task and write a run folder; by default the demo's two layers."""
+    """Train a model on a task and write a run folder; by default the demo's two layers.
+
+    On many devices or processes: torchrun --nproc-per-node N -m interp train …
+    """
     import interp
     from interp.cli import settings as given
+    from interp.training.workers import is_main
 
     flags = {
         "model": {"n_layers": layers, "n_heads": heads, "d_model": d_model, "d_mlp": d_mlp},
@@ -60,8 +67,11 @@ def train_run(
         device=device,
         progress=progress,
         compile_model=compile_model,
+        micro_batch_size=micro_batch_size,
         **options,
     )
+    if not is_main():
+        return
     last = run.metrics[-1]
     if as_json:
         print_json({"path": run.path, **last})

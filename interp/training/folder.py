@@ -102,7 +102,7 @@ def save_state(folder: Path, trainer: Trainer) -> None:
 
 
 def restore_state(folder: Path, trainer: Trainer) -> None:
-    """Put a trainer where the folder's run stopped, and forget measurements made after that.
+    """Put a trainer where the folder's run stopped.
 
     Raises:
         ValueError: The file is broken.
@@ -117,7 +117,11 @@ def restore_state(folder: Path, trainer: Trainer) -> None:
     except SafetensorError as error:
         raise ValueError(f"{path}: not a whole state of a run ({error})") from error
     trainer.restore(state, about)
-    kept = [line for line in read_metrics(folder) if line["step"] <= trainer.step]
+
+
+def keep_metrics(folder: Path, *, until: int) -> None:
+    """Forget measurements that were made after a step."""
+    kept = [line for line in read_metrics(folder) if line["step"] <= until]
     write_atomic(folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept))
 
 

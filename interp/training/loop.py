@@ -2,6 +2,7 @@
 
 import math
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from interp.training.folder import (
     append_metrics,
     claimed,
     forget_metrics,
+    keep_metrics,
     open_folder,
     restore_state,
     save_checkpoint,
@@ -27,6 +29,7 @@ from interp.training.options import TrainingOptions
 from interp.training.progress import Progress, Report, shown
 from interp.training.stopping import StopRequest, TrainingStopped, listening_for_stop
 from interp.training.trainer import Trainer
+from interp.training.workers import joined
 
 LOOK_EVERY = 10  # steps between looks at the loss, which wait for the device
 SAVE_SECONDS = 30.0  # a killed run loses no more than this
@@ -42,12 +45,16 @@ def train(
     device: str | torch.device = "auto",
     progress: Progress = True,
     compile_model: bool = False,
+    micro_batch_size: int | None = None,
     **options: Any,
 ) -> Run:
     """Train a model on a task, and write a run folder.
 
     What is stopped by Ctrl-C or SIGTERM is saved and can go on: the weights are then, bit by bit,
     those of a run that was not stopped, on the same machine. Evaluation changes nothing.
+
+    Under torchrun, the processes share each batch: the same batches, the same loss but for
+    rounding, one folder; and a run can go on with another number of them.
 
     Args:
         config: The model.
@@ -58,6 +65,8 @@ def train(
         device: "auto" takes CUDA where it is, else the CPU.
         progress: A bar on stderr; or a callable(steps done, steps).
         compile_model: Run the model through torch.compile.
+        micro_batch_size: Sequences that are run at a time, where memory is short: gradients are
+            added up. None: the whole batch.
         options: `steps`, `batch_size`, `seed`, `learning_rate` and the like, as
             `interp.training.TrainingOptions` explains them.
 
@@ -80,20 +89,23 @@ def train(
         "task": source.described,
         "training": chosen.to_dict(),
     }
-    trainer = Trainer(
-        Transformer(config),
-        source.train,
-        chosen,
-        device=_device(device),
-        compile_model=compile_model,
-    )
-    with claimed(folder), listening_for_stop() as stop:
-        loop = _Loop(trainer, folder, source, stop)
-        if open_folder(folder, described, resume=resume):
-            restore_state(folder, trainer)
-        else:
-            loop.begin()
-        loop.run(progress)
+    with listening_for_stop() as stop, joined(device) as workers:
+        trainer = Trainer(
+            Transformer(config),
+            source.train,
+            chosen,
+            workers=workers,
+            compile_model=compile_model,
+            micro_batch_size=micro_batch_size,
+        )
+        with claimed(folder) if workers.main else nullcontext():
+            loop = _Loop(trainer, folder, source, stop)
+            begun = workers.main and open_folder(folder, described, resume=resume)
+            if workers.from_main(begun):
+                loop.restore()
+            else:
+                loop.begin()
+            loop.run(progress if workers.main else False)
     return Run(folder, trainer.model.eval())
 
 
@@ -105,13 +117,21 @@ class _Loop:
         options = trainer.options
         self.keep = set(options.checkpoint_steps())
         self.measure = set(options.evaluation_steps())
-        self.source, self.evaluated = source, _evaluated(source, options, trainer.device)
+        self.workers = trainer.workers
+        self.source, self.evaluated = source, _evaluated(source, options, self.workers.device)
         self.saved_at = time.perf_counter()
 
     def begin(self) -> None:
         """Measure and keep the untrained model."""
-        forget_metrics(self.folder)
+        if self.workers.main:
+            forget_metrics(self.folder)
         self._measure_and_save()
+
+    def restore(self) -> None:
+        """Go back to where the folder's run stopped."""
+        restore_state(self.folder, self.trainer)
+        if self.workers.main:
+            keep_metrics(self.folder, until=self.trainer.step)
 
     def run(self, progress: Progress) -> None:
         """Make the steps that are missing."""
@@ -144,9 +164,10 @@ class _Loop:
         step = self.trainer.step
         if step in self.measure:
             self._refuse_divergence()
-            append_metrics(self.folder, self._measured())
+            if self.workers.main:
+                append_metrics(self.folder, self._measured())
             self.trainer.window.clear()
-        if step in self.keep:
+        if step in self.keep and self.workers.main:
             save_checkpoint(self.folder, self.trainer)
         late = time.perf_counter() - self.saved_at > SAVE_SECONDS
         if late or step in (0, self.trainer.options.steps):
@@ -154,7 +175,8 @@ class _Loop:
 
     def _save(self) -> None:
         self._refuse_divergence()
-        save_state(self.folder, self.trainer)
+        if self.workers.main:
+            save_state(self.folder, self.trainer)
         self.saved_at = time.perf_counter()
 
     def _refuse_divergence(self) -> None:
@@ -187,14 +209,14 @@ class _Loop:
         return line | best_heads(trainer.model, self.evaluated)
 
     def _stop_if_asked(self) -> None:
-        trainer = self.trainer
-        if self.stop.signal is None or trainer.step >= trainer.options.steps:
+        trainer, asked = self.trainer, self.workers.largest(self.stop.signal or 0)
+        if not asked or trainer.step >= trainer.options.steps:
             return
         self._save()
         raise TrainingStopped(
             f"stopped at step {trainer.step} of {trainer.options.steps}; {self.folder} is saved, "
             "and goes on with resume=True (--resume)",
-            self.stop.signal,
+            asked,
         )
 
 
@@ -202,14 +224,3 @@ def _evaluated(source: Source, options: TrainingOptions, device: torch.device) -
     """What is measured on: held-out sequences, or a function's, drawn apart from training's."""
     generator, draw = torch.Generator().manual_seed(HELD_OUT_SEED), source.held_out or source.train
     return draw(options.evaluation_size, generator).to(device)
-
-
-def _device(device: str | torch.device) -> torch.device:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.device(device)
-    except RuntimeError as error:
-        raise ValueError(
-            f"there is no device {device!r}: wanted auto, cpu, cuda, cuda:1 …"
-        ) from error

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 Schedule = Literal["cosine", "constant"]
+Precision = Literal["float32", "bfloat16", "float16"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,8 @@ class TrainingOptions:
         evaluation_size: Held-out sequences that are measured.
         checkpoints_per_octave: How many weights are kept between a step and the double of it.
             0 keeps the last ones only.
+        precision: What the forward pass computes in, by torch.autocast; weights and optimiser stay
+            in float32. float16 scales its loss.
 
     Raises:
         ValueError: A number that can't be, named.
@@ -46,6 +49,7 @@ class TrainingOptions:
     evaluate_every: int = 100
     evaluation_size: int = 128
     checkpoints_per_octave: int = 8
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         least = {"steps": 1, "batch_size": 1, "evaluate_every": 1, "evaluation_size": 1}
@@ -66,8 +70,10 @@ class TrainingOptions:
         pair = isinstance(self.betas, tuple) and len(self.betas) == 2
         if not pair or not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be two numbers in [0, 1), got {self.betas!r}")
-        if self.schedule not in get_args(Schedule):
-            raise ValueError(f"schedule must be 'cosine' or 'constant', got {self.schedule!r}")
+        for name, known in {"schedule": Schedule, "precision": Precision}.items():
+            if getattr(self, name) not in get_args(known):
+                choices = ", ".join(get_args(known))
+                raise ValueError(f"{name} is one of {choices}; got {getattr(self, name)!r}")
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "TrainingOptions":

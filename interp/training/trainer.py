@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from interp.runs import MODEL_PREFIX, model_weights
 from interp.tasks import Batch
 from interp.training.data import Draw
 from interp.training.options import TrainingOptions
+from interp.training.workers import Workers
 
 
 @dataclass
@@ -50,12 +51,32 @@ class Trainer:
         draw: Draw,
         options: TrainingOptions,
         *,
-        device: torch.device,
+        workers: Workers,
         compile_model: bool = False,
+        micro_batch_size: int | None = None,
     ) -> None:
-        self.model, self.draw, self.options, self.device = model.to(device), draw, options, device
-        self.forward: Any = torch.compile(model, fullgraph=True) if compile_model else model
+        """Begin at step 0.
+
+        Args:
+            model: The model; moved to the workers' device.
+            draw: Draws a batch.
+            options: What decides the weights.
+            workers: This process among those that train together.
+            compile_model: Run it through torch.compile.
+            micro_batch_size: Sequences that are run at a time; their gradients are added up.
+        """
+        if options.batch_size < workers.size:
+            raise ValueError(
+                f"batch_size={options.batch_size} is less than the {workers.size} processes"
+            )
+        self.draw, self.options, self.workers = draw, options, workers
+        self.model = model.to(workers.device)
+        runs = torch.compile(model, fullgraph=True) if compile_model else model
+        self.forward: Any = workers.parallel(cast("torch.nn.Module", runs))
+        self.micro = micro_batch_size or options.batch_size
         self.optimizer = optimizer_of(model, options)
+        scaled = options.precision == "float16"
+        self.scaler = torch.amp.GradScaler(workers.device.type, enabled=scaled)
         self.generator = torch.Generator().manual_seed(options.seed)
         self.step, self.seconds, self.tokens, self.window = 0, 0.0, 0, Window()
 
@@ -67,8 +88,10 @@ class Trainer:
             group["lr"] = rate
         loss, hits = self._backward(batch)
         if self.options.clip_norm is not None:
+            self.scaler.unscale_(self.optimizer)
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip_norm)
-        self.optimizer.step()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         self.window.losses.append(loss)
         self.window.hits.append(hits)
@@ -76,32 +99,55 @@ class Trainer:
         self.tokens += int(batch.mask.sum())
 
     def _backward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Add the batch's gradient; its loss and accuracy, means over scored targets."""
+        """Add the batch's gradient; its loss and accuracy, means over all its scored targets.
+
+        Each part is divided by the whole batch's number of targets: a mean of the parts' means
+        would weigh tokens by who they came with.
+        """
         scored = max(1, int((batch.targets != UNSCORED).sum()))
-        padded = not bool(batch.mask.all())
-        batch = batch.to(self.device)
+        own = self.workers.share(batch)
+        parts = [own[at : at + self.micro] for at in range(0, len(own), self.micro)]
+        sums = []
         with self._own_dropout():
-            logits = self.forward(batch.tokens, mask=batch.mask if padded else None)
+            for part in parts[:-1]:
+                with self.workers.alone(self.forward):
+                    sums.append(self._backward_part(part, scored))
+            sums.append(self._backward_part(parts[-1], scored))
+        loss, hits = self.workers.total(torch.stack(sums).sum(0)) / scored
+        return loss, hits
+
+    def _backward_part(self, batch: Batch, scored: int) -> Tensor:
+        """Add a part's gradient; the sums of its losses and of its hits."""
+        mask = None if bool(batch.mask.all()) else batch.mask.to(self.workers.device)
+        batch = batch.to(self.workers.device)
+        with self._autocast():
+            logits = self.forward(batch.tokens, mask=mask)
         total = F.cross_entropy(
             logits.flatten(0, 1).float(),
             batch.targets.flatten(),
             ignore_index=UNSCORED,
             reduction="sum",
         )
-        loss = total / scored
-        loss.backward()
-        hits = (logits.detach().argmax(-1) == batch.targets).sum() / scored
-        return loss.detach(), hits
+        # Gradients are averaged over processes, and what is wanted is their sum.
+        self.scaler.scale(total * (self.workers.size / scored)).backward()
+        hits = (logits.detach().argmax(-1) == batch.targets).sum()
+        return torch.stack([total.detach(), hits.to(total.dtype)])
+
+    def _autocast(self) -> torch.autocast:
+        lower = self.options.precision != "float32"
+        dtype = getattr(torch, self.options.precision) if lower else None
+        return torch.autocast(self.workers.device.type, dtype=dtype, enabled=lower)
 
     @contextmanager
     def _own_dropout(self) -> Iterator[None]:
-        """Dropout knows only the global generator: lend it one of this run and step."""
+        """Dropout knows only the global generator: lend it one of this run, step and process."""
         if not self.model.config.dropout:
             yield
             return
-        devices = [self.device] if self.device.type == "cuda" else []
+        device = self.workers.device
+        devices = [device] if device.type == "cuda" else []
         with torch.random.fork_rng(devices):
-            seed = (self.options.seed << 32) + self.step
+            seed = (self.options.seed << 32) + (self.workers.rank << 24) + self.step
             torch.default_generator.manual_seed(seed)
             if devices:
                 torch.cuda.manual_seed(seed)
@@ -117,6 +163,9 @@ class Trainer:
         for index, moments in self.optimizer.state_dict()["state"].items():
             state |= {f"optimizer.{index}.{name}": x for name, x in moments.items()}
         state["generator"] = self.generator.get_state()
+        if self.scaler.is_enabled():
+            scaling = self.scaler.state_dict()
+            state["scaler"] = torch.tensor([scaling["scale"], scaling["_growth_tracker"]])
         seen = (self.window.losses, self.window.hits)
         state["window"] = torch.stack([torch.stack(x) if x else torch.zeros(0) for x in seen])
         return {name: x.detach().cpu().contiguous() for name, x in state.items()}
@@ -139,7 +188,11 @@ class Trainer:
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.generator.set_state(state["generator"])
-        losses, hits = state["window"].to(self.device)
+        if self.scaler.is_enabled():
+            scale, grown = state["scaler"].tolist()
+            known = self.scaler.state_dict()
+            self.scaler.load_state_dict(known | {"scale": scale, "_growth_tracker": int(grown)})
+        losses, hits = state["window"].to(self.workers.device)
         self.window = Window(list(losses), list(hits))
         self.step, self.tokens = int(about["step"]), int(about["tokens"])
         self.seconds = float(about["seconds"])

@@ -1,0 +1,131 @@
+"""Data parallelism: several processes, started by torchrun, that share each batch.
+
+Every process draws the whole batch from the same generator and takes its rows of it: so no
+sequence is drawn twice, the weights don't depend on the number of processes but for rounding, and
+a run can go on with another number of them. One process writes the folder.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from interp.tasks import Batch
+
+
+@dataclass(frozen=True)
+class Workers:
+    """This process among those that train together.
+
+    Attributes:
+        rank: Its number; 0 writes.
+        size: How many there are.
+        device: Where it computes.
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def main(self) -> bool:
+        """Whether this one writes and speaks."""
+        return self.rank == 0
+
+    def share(self, batch: Batch) -> Batch:
+        """This process's rows of a batch."""
+        return batch if self.size == 1 else batch[self.rank :: self.size]
+
+    def parallel(self, model: nn.Module) -> nn.Module:
+        """The model with gradients that are summed over processes where it is run backwards."""
+        if self.size == 1:
+            return model
+        from torch.nn.parallel import DistributedDataParallel
+
+        ids = [self.device] if self.device.type == "cuda" else None
+        return DistributedDataParallel(model, device_ids=ids)
+
+    def alone(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Backward passes inside add to this process's gradients only: others will follow."""
+        from torch.nn.parallel import DistributedDataParallel
+
+        return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
+
+    def total(self, x: Tensor) -> Tensor:
+        """The sum over processes."""
+        if self.size > 1:
+            dist.all_reduce(x)
+        return x
+
+    def largest(self, number: int) -> int:
+        """The largest that any process gave."""
+        if self.size == 1:
+            return number
+        given = torch.tensor(number, device=self.device)
+        dist.all_reduce(given, dist.ReduceOp.MAX)
+        return int(given)
+
+    def from_main(self, value: Any) -> Any:
+        """What the first process gave."""
+        if self.size == 1:
+            return value
+        held = [value]
+        dist.broadcast_object_list(held, device=self.device)
+        return held[0]
+
+
+@contextmanager
+def joined(device: str | torch.device) -> Iterator[Workers]:
+    """The processes that torchrun started, or this one alone.
+
+    Args:
+        device: "auto" takes CUDA where it is, else the CPU; under torchrun each takes its own.
+
+    Raises:
+        ValueError: There is no such device.
+    """
+    size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    if size == 1:
+        yield Workers(0, 1, chosen_device(device))
+        return
+    if device == "auto" and torch.cuda.is_available():
+        device = f"cuda:{os.environ['LOCAL_RANK']}"
+    own = chosen_device(device)
+    if own.type == "cuda":
+        torch.cuda.set_device(own)
+    dist.init_process_group("nccl" if own.type == "cuda" else "gloo")
+    try:
+        yield Workers(rank, size, own)
+    except RuntimeError as error:
+        if isinstance(error, dist.DistError) or "gloo" in str(error).lower():
+            raise ConnectionError(
+                f"process {rank} of {size} lost another one; the run goes on from what was saved "
+                "last with resume=True (--resume)"
+            ) from error
+        raise
+    finally:
+        dist.destroy_process_group()
+
+
+def is_main() -> bool:
+    """Whether this process is the only one, or the first that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def chosen_device(device: str | torch.device) -> torch.device:
+    """The device that was named.
+
+    Raises:
+        ValueError: There is none of that name.
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"there is no device {device!r}: want auto, cpu, cuda, …") from error

@@ -1,0 +1,123 @@
+"""Training that scales: parts of a batch, lower precision, several processes, one result."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import interp
+from interp.runs import checkpoint_steps
+from interp.tasks import Batch
+from tests.test_training import Cancelled, cancel_at, same_weights, tiny_config, trained, untimed
+
+ROOT = Path(__file__).parents[1]
+TINY = [
+    *("--layers", "1", "--heads", "2", "--d-model", "16", "--batch-size", "5"),
+    *("--set", "task.vocab=16", "--set", "task.length=16", "--set", "task.max_period=6"),
+    *("--set", "training.evaluation_size=4", "--set", "training.checkpoints_per_octave=1"),
+    *("--set", "training.evaluate_every=4", "--device", "cpu", "--no-progress"),
+]
+
+
+def padded(n, generator):
+    """Sequences of very different numbers of targets."""
+    tokens = torch.randint(0, 16, (n, 12), generator=generator)
+    mask = torch.arange(12) < torch.randint(2, 13, (n, 1), generator=generator)
+    return Batch(tokens, mask, tokens.roll(1, 1).masked_fill(~mask, -100))
+
+
+def losses(run):
+    return [line["train_loss"] for line in run.metrics[1:]]
+
+
+# --- parts of a batch ----------------------------------------------------------------------
+
+
+def test_parts_of_a_batch_add_up_to_its_gradient(tmp_path):
+    # Rounding of sums in another order, over 24 steps; a mean of means differs by 0.1 and more.
+    whole = trained(tmp_path / "whole", task=padded)
+    parts = trained(tmp_path / "parts", task=padded, micro_batch_size=3)
+    assert losses(parts) == pytest.approx(losses(whole), abs=1e-4)
+    assert not same_weights(parts.model, interp.Transformer(tiny_config()))
+
+
+# --- lower precision -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_lower_precision_learns_keeps_float32_weights_and_resumes(precision, tmp_path):
+    whole = trained(tmp_path / "whole", precision=precision)
+    full = trained(tmp_path / "full")
+    assert {x.dtype for x in whole.model.parameters()} == {torch.float32}
+    assert losses(whole) != losses(full)
+    assert losses(whole) == pytest.approx(losses(full), abs=0.1)
+    with pytest.raises(Cancelled):
+        trained(tmp_path / "a", precision=precision, progress=cancel_at(10))
+    resumed = trained(tmp_path / "a", precision=precision, resume=True)
+    assert same_weights(resumed.model, whole.model)
+    assert untimed(resumed.metrics) == untimed(whole.metrics)
+
+
+def test_precision_that_there_is_not_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="precision is one of float32, bfloat16, float16"):
+        trained(tmp_path / "a", precision="int8")
+
+
+# --- processes -----------------------------------------------------------------------------
+
+
+def started(out, *arguments, size):
+    """`interp train` in some processes, as torchrun would start them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(size)}
+    command = [sys.executable, "-m", "interp", "train", "--out", str(out), *TINY, *arguments]
+    environments = [
+        os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"}
+        for rank in range(size)
+    ]
+    return [
+        subprocess.Popen(command, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True)
+        for env in environments
+    ]
+
+
+def ended(processes):
+    said = [process.communicate(timeout=180)[1] for process in processes]
+    return [process.returncode for process in processes], said
+
+
+def test_two_processes_learn_what_one_does(tmp_path):
+    from interp.cli import run as cli
+
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert ended(started(two, "--steps", "12", size=2))[0] == [0, 0]
+    assert cli(["train", "--out", str(one), *TINY, "--steps", "12"]) == 0
+    # Five sequences on two processes: shares of three and two, weighted by their targets.
+    assert losses(interp.Run(two)) == pytest.approx(losses(interp.Run(one)), abs=1e-4)
+
+
+def test_lost_process_ends_the_run_with_a_message_and_one_process_goes_on(tmp_path):
+    out = tmp_path / "a"
+    processes = started(out, "--steps", "100000", size=2)
+    deadline = time.monotonic() + 120
+    while not checkpoint_steps(out) or checkpoint_steps(out)[-1] < 8:
+        assert time.monotonic() < deadline
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.1)
+    processes[1].kill()
+    codes, said = ended(processes)
+    assert codes[0] == 2
+    assert "interp train: process 0 of 2 lost another one; the run goes on" in said[0]
+    run = interp.Run(out)
+    config, task = interp.load(out).config, run.task
+    options = run.described["training"]
+    with pytest.raises(Cancelled):
+        interp.train(config, task, out=out, resume=True, progress=cancel_at(10), **options)
+    assert interp.Run(out).metrics[-1]["step"] >= 8
