@@ -133,10 +133,10 @@ def check_rule(config: Any, rule: Rule) -> None:
     if not isinstance(rule, Featured):
         return
     kind = type(rule).__name__.lower()
-    if config.positional == "alibi" or config.score_soft_cap is not None:
+    if config.positional == "alibi" or config.score_soft_cap is not None or config.sink_logits:
         raise ValueError(
             f"{kind!r} attention has no scores before a softmax: it takes neither "
-            "positional='alibi' nor score_soft_cap"
+            "positional='alibi' nor score_soft_cap nor sink_logits"
         )
     if isinstance(rule, Linear) and config.attention_scale is not None:
         raise ValueError("'linear' attention does not scale q·k: leave attention_scale out")

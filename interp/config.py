@@ -58,6 +58,10 @@ class TransformerConfig:
         attention_scale: What q·k is multiplied with; a tuple has one a layer. None: 1/√d_head.
         score_soft_cap: Scores become cap·tanh(score/cap). None: as they are.
         logit_soft_cap: Likewise for the logits.
+        smeared_keys: Each key is mixed with the previous token's, by a trained share a head;
+            `hook_k` is before it. Source: Olsson et al. 2022.
+        sink_logits: A trained number a head competes with the scores, so that a head may attend to
+            nothing: rows of the pattern sum to less than 1. It takes no fused kernel.
         bias: Whether there are additive biases: all of `BIASES` but "gate", none, or those of the
             parts that a tuple names.
         tied_embeddings: The unembedding is the embedding, transposed.
@@ -98,6 +102,8 @@ class TransformerConfig:
     attention_scale: float | tuple[float, ...] | None = None
     score_soft_cap: float | None = None
     logit_soft_cap: float | None = None
+    smeared_keys: bool = False
+    sink_logits: bool = False
     bias: bool | tuple[str, ...] = True
     tied_embeddings: bool = False
     dropout: float = 0.0

@@ -12,6 +12,7 @@ from interp.activations import ACTIVATIONS
 from interp.attention import AttentionCall, Kernel, KVCache, Rule, Visible
 from interp.attention.kernels import pattern_of, scores_of
 from interp.attention.positions import Alibi, alibi_slopes, rotate, rotations, sinusoids
+from interp.attention.smearing import last_key, smeared
 from interp.config import TransformerConfig
 from interp.hooks import Tap
 from interp.norms import norm_of
@@ -66,6 +67,9 @@ class Attention(HeadWeights, nn.Module):
         self.o = Linear(width, config.d_model, config.has_bias("o"))
         self.q_norm = norm_of(config, config.qk_normalization, self.d_head)
         self.k_norm = norm_of(config, config.qk_normalization, self.d_head)
+        # At 0, a key is half its own and half the previous token's.
+        self.smear = nn.Parameter(torch.zeros(self.kv_heads)) if config.smeared_keys else None
+        self.sink = nn.Parameter(torch.zeros(self.n_heads)) if config.sink_logits else None
         slopes = config.alibi_slopes or tuple(alibi_slopes(self.n_heads))
         self.position_bias = Alibi(slopes) if config.positional == "alibi" else None
 
@@ -77,6 +81,7 @@ class Attention(HeadWeights, nn.Module):
             tap(f"hook_{n}", x) for n, x in zip("qkv", self._project(inputs, where), strict=True)
         )
         q, k = self.q_norm(q, tap.under("q_norm")), self.k_norm(k, tap.under("k_norm"))
+        k = self._smeared(k, where)
         if where.turn is not None:
             interleaved = self.config.rotary_interleaved
             q = tap("hook_rot_q", rotate(q, where.turn, interleaved=interleaved))
@@ -95,7 +100,18 @@ class Attention(HeadWeights, nn.Module):
     def call(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> AttentionCall:
         """This layer's attention, for a kernel."""
         cap, scale = self.config.score_soft_cap, self.config.scale_of(self.layer)
-        return AttentionCall(q, k, v, visible, scale, self.position_bias, cap, self.layer)
+        return AttentionCall(
+            q, k, v, visible, scale, self.position_bias, cap, self.layer, self.sink
+        )
+
+    def _smeared(self, k: Tensor, where: Where) -> Tensor:
+        if self.smear is None:
+            return k
+        before, real = None, where.visible[self.rule].real_q
+        if where.kv_cache is not None:
+            before = where.kv_cache.last_key(self.layer)
+            where.kv_cache.keep_last_key(self.layer, last_key(k, before=before, real=real))
+        return smeared(k, self.smear.sigmoid(), before=before, real=real)
 
     def _project(self, inputs: QKVInputs, where: Where) -> Sequence[Tensor]:
         sizes = [self.n_heads, self.kv_heads, self.kv_heads]

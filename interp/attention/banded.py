@@ -129,7 +129,7 @@ def _in_blocks(call: AttentionCall, layout: _Layout) -> Tensor:
     n_q, size = q.shape[1], layout.size
     q = F.pad(q, (0, 0, 0, layout.n_blocks * size - n_q)).unflatten(1, (-1, size))
     k, v = _blocks_of_keys(k, layout), _blocks_of_keys(v, layout)
-    done = []
+    rows = Rows(q, v.shape[-1])
     for start, stop, shared in layout.runs():
         shared = shared and not (call.bias is not None and layout.far)
         for blocks in _tiles(start, stop, _blocks_at_once(call, layout, shared)):
@@ -144,9 +144,31 @@ def _in_blocks(call: AttentionCall, layout: _Layout) -> Tensor:
                 q_pos=q_pos,
                 k_pos=k_pos,
             )
-            done.append(z)
-    z = torch.cat(done, 1) if len(done) > 1 else done[0]
-    return z.flatten(1, 2)[:, :n_q].unflatten(0, call.q.shape[:2])
+            rows.put(blocks.start, z)
+    return rows.all().flatten(1, 2)[:, :n_q].unflatten(0, call.q.shape[:2])
+
+
+class Rows:
+    """Blocks of output as they come: in one buffer, or apart where gradients must pass."""
+
+    def __init__(self, q: Float[Tensor, "g block q d"], width: int) -> None:
+        self._parts: list[Tensor] | None = [] if torch.is_grad_enabled() else None
+        self._whole = None if torch.is_grad_enabled() else q.new_empty(*q.shape[:3], width)
+
+    def put(self, start: int, z: Float[Tensor, "g block q d"]) -> None:
+        """Take in some blocks, in order."""
+        if self._whole is not None:
+            self._whole[:, start : start + z.shape[1]] = z
+        else:
+            assert self._parts is not None
+            self._parts.append(z)
+
+    def all(self) -> Float[Tensor, "g block q d"]:
+        """All blocks."""
+        if self._whole is not None:
+            return self._whole
+        assert self._parts is not None
+        return torch.cat(self._parts, 1) if len(self._parts) > 1 else self._parts[0]
 
 
 def _heads_alike(call: AttentionCall) -> tuple[Tensor, Tensor, Tensor]:

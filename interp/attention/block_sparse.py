@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from interp.attention.banded import attend_blocks
+from interp.attention.banded import Rows, attend_blocks
 from interp.attention.call import TILE, AttentionCall, per_query_head
 
 AT_ONCE = 8
@@ -30,30 +30,34 @@ def block_sparse(
     n_q, n_k, heads = call.q.shape[2], call.k.shape[2], call.q.shape[1]
     first, n_blocks = (n_k - n_q) // size, -(-n_k // size)
     front, back = (n_k - n_q) % size, n_blocks * size - n_k
-    q = F.pad(call.q.flatten(0, 1), (0, 0, front, back)).unflatten(1, (-1, size))
+    q = _padded(call.q.flatten(0, 1), front, back).unflatten(1, (-1, size))
     k, v = (
-        F.pad(per_query_head(x, heads).flatten(0, 1), (0, 0, 0, back)).unflatten(1, (-1, size))
+        _padded(per_query_head(x, heads).flatten(0, 1), 0, back).unflatten(1, (-1, size))
         for x in (call.k, call.v)
     )
     seen = table(n_blocks)[first:].to(q.device)
-    tiles = []
+    rows = Rows(q, v.shape[-1])
     for start, stop in _tiles(call, seen, size):
-        rows = seen[start:stop]
+        blocks = seen[start:stop]
         own = torch.arange(first + start, first + stop, device=q.device)[:, None]
-        q_pos, k_pos = _positions(own, size), _positions(rows, size)
-        alike = call.bias is None and not bool((rows < 0).any())
+        q_pos, k_pos = _positions(own, size), _positions(blocks, size)
+        alike = call.bias is None and not bool((blocks < 0).any())
         z = attend_blocks(
             call,
             q[:, start:stop],
-            _gathered(k, rows),
-            _gathered(v, rows),
-            seen=_up_to_itself(q_pos, k_pos, blocks=1 if alike else len(rows)),
+            _gathered(k, blocks),
+            _gathered(v, blocks),
+            seen=_up_to_itself(q_pos, k_pos, blocks=1 if alike else len(blocks)),
             q_pos=q_pos,
             k_pos=k_pos,
         )
-        tiles.append(z)
-    z = torch.cat(tiles, 1).flatten(1, 2)
+        rows.put(start, z)
+    z = rows.all().flatten(1, 2)
     return z[:, front : front + n_q].unflatten(0, call.q.shape[:2])
+
+
+def _padded(x: Tensor, front: int, back: int) -> Tensor:
+    return F.pad(x, (0, 0, front, back)) if front or back else x
 
 
 def _gathered(x: Float[Tensor, "g block size d"], rows: Int[Tensor, "r slot"]) -> Tensor:

@@ -147,8 +147,8 @@ def check_plain(call: AttentionCall) -> None:
     Raises:
         ValueError: The call has a bias or a soft cap of scores.
     """
-    if call.bias is not None or call.soft_cap is not None:
+    if call.bias is not None or call.soft_cap is not None or call.sink is not None:
         raise ValueError(
             f"{type(call.visible.rule).__name__} attention has no scores before a softmax: "
-            "it takes neither a bias (ALiBi) nor a soft cap"
+            "it takes neither a bias (ALiBi) nor a soft cap nor a sink"
         )

@@ -25,6 +25,7 @@ class AttentionCall:
         bias: A function of positions added to the scores, or None.
         soft_cap: Scores become cap·tanh(score / cap) before bias and mask, or None.
         layer: Which layer is asking.
+        sink: A number a head that competes with the scores for weight, or None.
         past: What attention by features remembers of tokens before these keys, or None.
     """
 
@@ -36,6 +37,7 @@ class AttentionCall:
     bias: Callable[[Tensor, Tensor], Tensor] | None = None
     soft_cap: float | None = None
     layer: int = 0
+    sink: Float[Tensor, " head"] | None = None
     past: Float[Tensor, "batch kv_head feature d_value_and_1"] | None = None
 
 

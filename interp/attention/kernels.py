@@ -68,10 +68,18 @@ def scores_of(call: AttentionCall, rows: slice = slice(None)) -> Float[Tensor, "
 def pattern_of(
     call: AttentionCall, rows: slice = slice(None), *, tap: Tap = SILENT
 ) -> Float[Tensor, "batch head rows k"]:
-    """Softmax of the scores; a row that sees nothing is all zeros."""
+    """Softmax of the scores; a row that sees nothing is all zeros.
+
+    With a sink b, p_j = exp(s_j) / (exp(b) + Σ exp(s)): a row sums to less than 1, and what is
+    missing went to the sink. Source: Miller 2023, "Attention Is Off By One" (there b = 0).
+    """
     if has_signed_weights(call) and not tap.wants("hook_attn_scores"):
         return tap("hook_pattern", signed_weights(call, rows))
-    return softmax(tap("hook_attn_scores", scores_of(call, rows)), tap)
+    scores = tap("hook_attn_scores", scores_of(call, rows))
+    if call.sink is None:
+        return softmax(scores, tap)
+    sink = call.sink.to(scores.dtype)[:, None, None].expand(*scores.shape[:3], 1)
+    return tap("hook_pattern", torch.cat([sink, scores], -1).softmax(-1)[..., 1:])
 
 
 def softmax(
@@ -89,9 +97,9 @@ def fused(call: AttentionCall) -> Float[Tensor, "batch head q d_value"]:
     if isinstance(rule, Featured):
         check_plain(call)
         return featured(call, rule) if in_slot_order(call) else _in_row_tiles(call)
-    if can_skip(call):
+    if call.sink is None and can_skip(call):
         return skipping(call)
-    if call.soft_cap is not None:
+    if call.soft_cap is not None or call.sink is not None:
         return _in_row_tiles(call)
     call, visible = without_junk(call), call.visible
     plain = call.bias is None and visible.extra is None

@@ -55,6 +55,8 @@ class KVCache:
     real: Bool[Tensor, "batch length"] | None = None
     padded: bool = False
     _layers: list[_Layer] = field(default_factory=list)
+    _last: dict[int, Tensor] = field(default_factory=dict)
+    _coming: dict[int, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._layers = self._layers or [_Layer() for _ in range(self.n_layers)]
@@ -88,13 +90,22 @@ class KVCache:
         """What a layer remembers of tokens whose keys `extend` does not give: here, nothing."""
         return None
 
+    def last_key(self, layer: int) -> Tensor | None:
+        """What `keep_last_key` was given in the last call that went well."""
+        return self._last.get(layer)
+
+    def keep_last_key(self, layer: int, key: Float[Tensor, "batch 1 kv_head d_head"]) -> None:
+        """Remember a key as it was before it was smeared, for the next chunk's first token."""
+        self._coming[layer] = key.detach()
+
     def commit(self, real: Bool[Tensor, "batch pos"]) -> None:
         """Count the tokens of a call that went well."""
         self.real = real if self.real is None else torch.cat([self.real, real], 1)
         self.padded = self.padded or not bool(real.all())
         self.length += real.shape[1]
+        self._last, self._coming = {**self._last, **self._coming}, {}
 
     def fork(self) -> "KVCache":
         """A copy that goes its own way: feeding either does not touch the other."""
         layers = [layer.copied(self.length) for layer in self._layers]
-        return KVCache(self.n_layers, self.length, self.real, self.padded, layers)
+        return KVCache(self.n_layers, self.length, self.real, self.padded, layers, self._last)

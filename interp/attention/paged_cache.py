@@ -143,8 +143,15 @@ class PagedCache(KVCache):
             for _ in range(copies)
         ]
         real = None if self.real is None else self.real.repeat_interleave(copies, 0)
+        last = {layer: key.repeat_interleave(copies, 0) for layer, key in self._last.items()}
         return PagedCache(
-            self.n_layers, self.length, real, self.padded, pool=self.pool, tables=tables
+            self.n_layers,
+            self.length,
+            real,
+            self.padded,
+            _last=last,
+            pool=self.pool,
+            tables=tables,
         )
 
     def release(self) -> None:
@@ -153,6 +160,7 @@ class PagedCache(KVCache):
             for number in table:
                 self.pool.give_back(number)
         self.tables, self.length, self.real, self.padded = [], 0, None, False
+        self._last, self._coming = {}, {}
 
     def _make_room(self, batch: int, end: int) -> None:
         """Blocks up to `end`, and for each sequence its own copy of what will be written into."""

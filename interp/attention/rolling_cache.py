@@ -104,7 +104,7 @@ class RollingCache(KVCache):
 
     def fork(self) -> "RollingCache":
         """A copy that goes its own way; nothing is copied, since nothing is written in place."""
-        return replace(self, _kept=list(self._kept), _next={})
+        return replace(self, _kept=list(self._kept), _next={}, _coming={})
 
     def _remembered(self, rule: Rule, length: int) -> Int[Tensor, " slot"]:
         """The slots that are kept of so many tokens."""

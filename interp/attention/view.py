@@ -39,8 +39,8 @@ class AttentionView:
     Everything is computed in float32 or better. `log_sum_exp`, `entropy`, `renyi_entropy`,
     `mean_of`, `weight_at`, what is made of them, and `pattern` are differentiable (once) with
     respect to q and k; `max_weight`, `top_keys` and `divergence_to` are detached; a bias is a
-    constant for all of them. A row that sees no key has the log-sum-exp −inf, entropy 0, and
-    weights and means 0.
+    constant for all of them. Beside a sink logit, weights are of what the sink leaves. A row that
+    sees no key has the log-sum-exp −inf, entropy 0, and weights and means 0.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class AttentionView:
             raise ValueError(f"memory must be a positive number of bytes, got {memory}")
         if route not in get_args(Route):
             raise ValueError(f"route must be one of {', '.join(get_args(Route))}; got {route!r}")
-        self.call = widened(without_junk(call))
+        self.call = widened(without_junk(replace(call, sink=None)))
         self.memory = memory
         self.route: Route = route
         self._kept: Tensor | None = None

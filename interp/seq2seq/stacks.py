@@ -23,7 +23,7 @@ class CrossAttention(Attention):
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__(config, layer)
-        self.position_bias = None
+        self.position_bias, self.smear = None, None  # the source's order is the encoder's affair
 
     def across(
         self,
