@@ -36,7 +36,7 @@ from interp.attention.sharding import Ring
 
 HEADS, D_HEAD, WINDOW = 8, 32, 256
 LIMITS = {"window": 14.0, "streaming": 10.0, "longformer": 10.0, "bigbird": 6.0}  # times faster
-LENGTHS = {"time": 16_384, "short": 2_048, "memory": 16_384, "long": 65_536, "ring": 65_536}
+LENGTHS = {"time": 16_384, "short": 2_048, "memory": 16_384, "long": 65_536, "ring": 32_768}
 QUICK = {"time": 1_024, "short": 256, "memory": 1_024, "long": 2_048, "ring": 1_024}
 
 

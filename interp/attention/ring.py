@@ -22,13 +22,15 @@ from interp.attention.call import AttentionCall, per_query_head
 from interp.attention.functional import call_of, check_shapes
 from interp.attention.merging import Merged, merge
 from interp.attention.sharding import Ring
-from interp.attention.tiles import MEMORY
 
 PIECES = 8
 """Into how many pieces a shard's keys are cut on their way: what travels is held on top."""
 
 ROWS = 4096
 """Queries that are done at a time."""
+
+MEMORY = 8 << 20
+"""Bytes that weights take, spelled out for some rows and one piece."""
 
 
 def ring_attention(
