@@ -1,5 +1,6 @@
 """What one call of the model was asked for, checked before anything is computed."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -88,11 +89,23 @@ def checked_call(
         )
     if return_type != "logits":
         check_predicts_tokens(config)
+    if kv_cache is not None:
+        _check_cache(config, kv_cache, tokens.shape[0])
     call = Call(tokens, mask, kv_cache, range(first, last), start_at_layer, stop_at_layer)
     _check_length(config, call)
-    if kv_cache is not None:
-        kv_cache.check_batch(tokens.shape[0])
     return call
+
+
+def _check_cache(config: TransformerConfig, kv_cache: KVCache, batch: int) -> None:
+    if not isinstance(kv_cache, KVCache):
+        got = type(kv_cache).__name__
+        raise TypeError(f"kv_cache comes from model.new_kv_cache(), got {got}")
+    if kv_cache.n_layers != config.n_layers:
+        raise ValueError(
+            f"the KV cache is of a model of {kv_cache.n_layers} layers, this one has "
+            f"{config.n_layers}; use its own model.new_kv_cache()"
+        )
+    kv_cache.check_batch(batch)
 
 
 def _layer(config: TransformerConfig, name: str, layer: int) -> int:
@@ -104,7 +117,7 @@ def _layer(config: TransformerConfig, name: str, layer: int) -> int:
 
 def check_tokens(config: TransformerConfig, tokens: Int[Tensor, "batch pos"]) -> None:
     """Refuse what is no batch of this model's token ids."""
-    if not isinstance(tokens, Tensor) or tokens.dtype.is_floating_point:
+    if not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.dtype == torch.bool:
         got = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
         raise TypeError(f"wanted token ids, an integer tensor [batch pos]; got {got}")
     if tokens.dim() != 2:
@@ -141,6 +154,17 @@ def check_predicts_tokens(config: TransformerConfig) -> None:
         )
 
 
+def check_whole_run(options: Mapping[str, object]) -> None:
+    """Refuse, beside a loss, options that make a call return something else.
+
+    Raises:
+        ValueError: There is one.
+    """
+    odd = {"return_type", "start_at_layer", "stop_at_layer"} & set(options)
+    if odd:
+        raise ValueError(f"a loss is of a whole run: leave {', '.join(sorted(odd))} out")
+
+
 def checked_mask(mask: Tensor | None, tokens: Tensor) -> Bool[Tensor, "batch pos"] | None:
     """The mask as bools. Integers 0 and 1 are taken, floats are not.
 
@@ -150,6 +174,9 @@ def checked_mask(mask: Tensor | None, tokens: Tensor) -> Bool[Tensor, "batch pos
     """
     if mask is None:
         return None
+    if not isinstance(mask, Tensor):
+        got = type(mask).__name__
+        raise TypeError(f"mask must be a bool tensor (True = real token), got {got}")
     if mask.dtype.is_floating_point or mask.dtype.is_complex:
         raise TypeError(f"mask must be bool (True = real token), got {mask.dtype}; use mask.bool()")
     if mask.shape != tokens.shape[:2]:

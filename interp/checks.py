@@ -43,12 +43,21 @@ def check_sizes(config: Any) -> None:
     for name in ("norm_eps", "rotary_base", "score_soft_cap", "logit_soft_cap", "attention_scale"):
         value = getattr(config, name)
         for number in value if isinstance(value, tuple) else (value,):
-            if number is not None and not number > 0:
+            if number is not None and not (_is_number(number) and number > 0):
                 raise ValueError(f"{name} must be positive, got {value!r}")
-    if not 0 <= config.dropout < 1:
+    if not (_is_number(config.dropout) and 0 <= config.dropout < 1):
         raise ValueError(f"dropout must lie in [0, 1), got {config.dropout!r}")
-    if config.bos_token is not None and not 0 <= config.bos_token < config.d_vocab:
-        raise ValueError(f"bos_token must lie in [0, {config.d_vocab}), got {config.bos_token!r}")
+    if not (_is_number(config.init_scale) and config.init_scale >= 0):
+        raise ValueError(f"init_scale must be a number of at least 0, got {config.init_scale!r}")
+    if not isinstance(config.init_seed, int):
+        raise ValueError(f"init_seed must be an integer, got {config.init_seed!r}")
+    bos = config.bos_token
+    if bos is not None and not (isinstance(bos, int) and 0 <= bos < config.d_vocab):
+        raise ValueError(f"bos_token must lie in [0, {config.d_vocab}), got {bos!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def check_choices(config: Any) -> None:
@@ -66,12 +75,24 @@ def check_choices(config: Any) -> None:
         value = getattr(config, name)
         if value not in known:
             raise ValueError(no_such(name, value, [str(choice) for choice in known]))
+    for name in ("gated_mlp", "parallel", "tied_embeddings", "rotary_interleaved"):
+        if not isinstance(getattr(config, name), bool):
+            raise ValueError(f"{name} must be True or False, got {getattr(config, name)!r}")
+    _check_each_layer(config)
+
+
+def _check_each_layer(config: Any) -> None:
     for name in ("attention", "attention_options", "attention_scale"):
         value = getattr(config, name)
         if isinstance(value, tuple) and len(value) != config.n_layers:
             raise ValueError(
                 f"{name} needs one entry a layer ({config.n_layers}), got {len(value)}"
             )
+        wanted, kind = {"attention": ("a name", str), "attention_options": ("a dict", Mapping)}.get(
+            name, ("a number", object)
+        )
+        if not all(isinstance(v, kind) for v in (value if isinstance(value, tuple) else (value,))):
+            raise ValueError(f"{name} is {wanted}, or a tuple with one a layer; got {value!r}")
 
 
 def check_combinations(config: Any) -> None:
@@ -108,11 +129,15 @@ def check_positions(config: Any) -> None:
     slopes = config.alibi_slopes
     if slopes is not None and len(slopes) != config.n_heads:
         raise ValueError(f"alibi_slopes needs one a head ({config.n_heads}), got {len(slopes)}")
+    if slopes is not None and not all(_is_number(slope) for slope in slopes):
+        raise ValueError(f"alibi_slopes must be numbers, got {slopes!r}")
     if config.rotary_scaling is not None:
         _check_scaling(config.rotary_scaling)
 
 
 def _check_scaling(scaling: Mapping[str, Any]) -> None:
+    if not isinstance(scaling, Mapping):
+        raise ValueError(f"rotary_scaling is a dict with a 'kind', got {scaling!r}")
     options = dict(scaling)
     kind = options.pop("kind", None)
     if kind not in SCALINGS:
@@ -120,7 +145,7 @@ def _check_scaling(scaling: Mapping[str, Any]) -> None:
     if set(options) != set(SCALINGS[kind]):
         wanted, got = ", ".join(SCALINGS[kind]), ", ".join(options) or "nothing"
         raise ValueError(f"rotary_scaling: {kind!r} takes {wanted}; got {got}")
-    if any(not value > 0 for value in options.values()):
+    if any(not (_is_number(value) and value > 0) for value in options.values()):
         raise ValueError(f"rotary_scaling: the numbers must be positive, got {options}")
     if kind == "llama3" and options["low_freq_factor"] >= options["high_freq_factor"]:
         raise ValueError(

@@ -52,7 +52,7 @@ def continue_tokens(
     Raises:
         ValueError: `max_new_tokens` is negative, the prompt is empty, or see `sample`.
     """
-    if max_new_tokens < 0 or tokens.shape[1] == 0:
+    if not isinstance(max_new_tokens, int) or max_new_tokens < 0 or tokens.shape[1] == 0:
         raise ValueError(
             f"wanted a prompt of at least one token and max_new_tokens ≥ 0, "
             f"got {tokens.shape[1]} tokens and {max_new_tokens}"

@@ -198,6 +198,11 @@ class Tap:
                 f"the hook at {name!r} returned shape {list(given.shape)}; "
                 f"the activation has {list(x.shape)}"
             )
+        if given.dtype != x.dtype:
+            raise TypeError(
+                f"the hook at {name!r} returned {given.dtype}; the activation is of {x.dtype}: "
+                "return x.to(activation)"
+            )
         return given
 
     def _watch_gradient(self, hook: Hook, name: str, x: Tensor) -> None:

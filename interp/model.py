@@ -14,7 +14,15 @@ from torch._compile import _disable_dynamo
 
 from interp.attention import CacheKind, Kernel, KVCache, Visible, attend, new_cache
 from interp.attention.masks import positions_of
-from interp.calls import Call, Returns, check_predicts_tokens, checked_call, checked_mask
+from interp.calls import (
+    Call,
+    Returns,
+    check_predicts_tokens,
+    check_tokens,
+    check_whole_run,
+    checked_call,
+    checked_mask,
+)
 from interp.config import TransformerConfig
 from interp.generate import continue_tokens
 from interp.hooked import Hooked
@@ -41,6 +49,11 @@ class Transformer(Hooked, ModelWeights, Speaking, nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
+        if not isinstance(config, TransformerConfig):
+            raise TypeError(
+                f"wanted a TransformerConfig, got {type(config).__name__}; "
+                "of a dict, TransformerConfig(**it)"
+            )
         self.config = config
         self.tokenizer: Any = None
         self.embed = Embedding(config.d_vocab, config.d_model)
@@ -214,8 +227,9 @@ class Transformer(Hooked, ModelWeights, Speaking, nn.Module):
             call: As in a plain call.
 
         Raises:
-            ValueError: No real token follows another.
+            ValueError: No real token follows another; or the call asks for something else.
         """
+        check_whole_run(call)
         check_predicts_tokens(self.config)
         logits = self(tokens, mask=mask, **call)
         targets = next_token_targets(tokens, checked_mask(mask, tokens))
@@ -256,6 +270,7 @@ class Transformer(Hooked, ModelWeights, Speaking, nn.Module):
             ValueError: It would be longer than `n_ctx`; or a temperature has no generator.
         """
         check_predicts_tokens(self.config)
+        check_tokens(self.config, tokens)
         kv_cache = self.new_kv_cache() if kv_cache is None else kv_cache
         longest = kv_cache.length + tokens.shape[1] + max_new_tokens
         if longest > self.config.n_ctx:

@@ -29,6 +29,12 @@ class _Layer:
 
 
 def _with_room(buffer: Tensor | None, length: int, end: int, like: Tensor) -> Tensor:
+    if buffer is not None and (buffer.shape[1], buffer.shape[3]) != (like.shape[1], like.shape[3]):
+        held, got = [buffer.shape[i] for i in (1, 3)], [like.shape[i] for i in (1, 3)]
+        raise ValueError(
+            f"the KV cache holds {held} [heads, width] a token, this model writes {got}; "
+            "use its own model.new_kv_cache()"
+        )
     if buffer is not None and buffer.shape[2] >= end:
         return buffer
     grown = like.new_empty(*like.shape[:2], max(2 * length, end, 16), like.shape[3]).detach()

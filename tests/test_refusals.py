@@ -1,0 +1,86 @@
+"""What can't be done is refused with what was wanted, not somewhere inside."""
+
+import pytest
+import torch
+
+import interp
+
+
+def config(**changes):
+    sizes = {"n_layers": 2, "n_heads": 4, "d_model": 16, "d_vocab": 16, "n_ctx": 32}
+    return interp.TransformerConfig(**(sizes | changes))
+
+
+@pytest.fixture
+def tokens():
+    return torch.arange(18).view(2, 9) % 16
+
+
+def model(**changes):
+    return interp.Transformer(config(**changes)).eval()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attention": 5},
+        {"attention_options": None},
+        {"attention_scale": "0.5"},
+        {"dropout": "0.1"},
+        {"dropout": None},
+        {"bos_token": "a"},
+        {"init_seed": 1.5},
+        {"init_scale": -1},
+        {"init_scale": "a"},
+        {"norm_eps": "1e-5"},
+        {"score_soft_cap": "30"},
+        {"tied_embeddings": "yes"},
+        {"positional": "alibi", "alibi_slopes": "abcd"},
+        {"positional": "rotary", "rotary_scaling": 2},
+        {"positional": "rotary", "rotary_scaling": {"kind": "linear", "factor": "2"}},
+    ],
+)
+def test_a_field_of_another_type_is_named(changes):
+    with pytest.raises(ValueError, match=list(changes)[-1]):
+        config(**changes)
+
+
+def test_a_model_is_made_of_a_config():
+    with pytest.raises(TypeError, match="wanted a TransformerConfig, got dict"):
+        interp.Transformer({"n_layers": 2})
+
+
+def test_tokens_and_masks_of_another_kind_are_refused(tokens):
+    with pytest.raises(TypeError, match="wanted token ids"):
+        model()(tokens > 3)
+    with pytest.raises(TypeError, match="mask must be a bool tensor"):
+        model()(tokens, mask=[[True] * 9] * 2)
+    with pytest.raises(ValueError, match=r"use tokens\[None\]"):
+        model().generate(tokens[0])
+    with pytest.raises(ValueError, match="max_new_tokens"):
+        model().generate(tokens, max_new_tokens=2.5)
+
+
+def test_the_cache_of_another_model_is_refused(tokens):
+    with pytest.raises(TypeError, match="new_kv_cache"):
+        model()(tokens, kv_cache=5)
+    with pytest.raises(ValueError, match="a model of 1 layers"):
+        model()(tokens, kv_cache=model(n_layers=1).new_kv_cache())
+    kv = model(n_heads=2, n_kv_heads=1).new_kv_cache()
+    model(n_heads=2, n_kv_heads=1)(tokens, kv_cache=kv)
+    with pytest.raises(ValueError, match="this model writes"):
+        model(n_heads=2, n_kv_heads=2)(tokens, kv_cache=kv)
+
+
+@pytest.mark.parametrize(
+    "options", [{"stop_at_layer": 1}, {"start_at_layer": 0}, {"return_type": "logits"}]
+)
+def test_a_loss_ignores_no_option(tokens, options):
+    with pytest.raises(ValueError, match=f"leave {next(iter(options))} out"):
+        model().loss(tokens, **options)
+
+
+def test_a_hook_that_changes_the_type_is_named(tokens):
+    hooks = [("blocks.0.attn.hook_z", lambda z, hook: z.double())]
+    with pytest.raises(TypeError, match=r"hook at 'blocks.0.attn.hook_z' returned torch.float64"):
+        model()(tokens, hooks=hooks)
