@@ -92,7 +92,8 @@ def run(call: AttentionCall, values: Sequence[Tensor], *, energy: bool, memory: 
     found = Fused(
         call.q.new_empty(batch, n_heads, n_q),
         call.q.new_empty(batch, n_heads, n_q) if energy else None,
-        [call.q.new_empty(batch, n_heads, n_q, v.shape[-1]) for v in values],
+        # Heads beside each other in memory, as W_O reads them.
+        [call.q.new_empty(batch, n_q, n_heads, v.shape[-1]).transpose(1, 2) for v in values],
     )
     for start in range(0, n_heads, step):
         heads = slice(start, min(start + step, n_heads))
@@ -112,8 +113,12 @@ def _run_packed(
     """One run of some heads, with the keys among the values where the energy is asked for."""
     shared = per_query_head(call.k, call.q.shape[1])
     parts = [shared, *values] if energy else list(values)
-    q, k = _side_by_side([call.q], width), _side_by_side([shared], width)
-    v = _side_by_side(parts, width, like=k) if parts else k
+    q = _side_by_side([call.q], width)
+    if energy:  # the keys come first among the values, and what follows them meets q's zeros
+        k = v = _side_by_side(parts, width, like=shared)
+    else:
+        k = _side_by_side([shared], width)
+        v = _side_by_side(parts, width, like=shared) if parts else k
     out, log_sum_exp = _masked_run(replace(call, q=q, k=k, v=v), memory)
     spare = width - _total(parts)
     mixed = list(out.split([*(p.shape[-1] for p in parts), spare], -1))[:-1]
