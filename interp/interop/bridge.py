@@ -162,7 +162,9 @@ def probe_tokens(d_vocab: int, n_ctx: int, device: Any) -> Tensor:
 def to_bridge(model: Transformer) -> Any:
     """A native `TransformerBridge` with a copy of the model's weights.
 
-    It is checked on one sequence before it is handed out.
+    It is checked on one sequence before it is handed out. A native bridge rotates neighbouring
+    coordinates; where the model rotates others, each head's queries and keys are put in that order,
+    which changes no score.
 
     Raises:
         ValueError: The model does what a native bridge can't; the field is named.
@@ -197,7 +199,6 @@ def _native_fields(config: TransformerConfig) -> dict[str, Any]:
         "attention": fields.get("use_local_attn", False),
         "attention_scale": fields.get("scale_attn_by_inverse_layer_idx", False),
         "positional": fields["positional_embedding_type"] not in ("standard", "rotary"),
-        "rotary_interleaved": config.positional == "rotary" and not config.rotary_interleaved,
         "rotary_scaling": config.rotary_scaling is not None,
         "activation": fields["act_fn"] not in ("gelu", "gelu_new", "relu", "silu", "solu"),
     }
@@ -210,6 +211,16 @@ def _native_fields(config: TransformerConfig) -> dict[str, Any]:
     if math.isclose(fields["attn_scale"], config.head_width**0.5):
         fields["attn_scale"] = -1.0
     return fields
+
+
+def _pairs_beside(config: TransformerConfig, rows: int) -> Tensor:
+    """The order of query or key rows in which rotated pairs are neighbours."""
+    order = torch.arange(config.head_width)
+    if config.positional == "rotary" and not config.rotary_interleaved:
+        turned = config.rotary_dim or config.head_width
+        order[:turned] = order[:turned].view(2, -1).T.flatten()
+    heads = torch.arange(0, rows, config.head_width)
+    return (heads[:, None] + order).flatten()
 
 
 def _fill_native(theirs: Any, config: TransformerConfig, state: Mapping[str, Tensor]) -> None:
@@ -227,8 +238,9 @@ def _fill_native(theirs: Any, config: TransformerConfig, state: Mapping[str, Ten
         for kind in ("weight", "bias"):
             whole = state.get(f"blocks.{layer}.attn.qkv.{kind}")
             if whole is not None:
-                parts = zip("qkv", whole.split(sizes), strict=True)
-                pairs += [(f"layers.{layer}.attn.{part}", kind, x) for part, x in parts]
+                for part, x in zip("qkv", whole.split(sizes), strict=True):
+                    x = x if part == "v" else x[_pairs_beside(config, len(x))]
+                    pairs.append((f"layers.{layer}.attn.{part}", kind, x))
     for name, kind, x in pairs:
         module = modules[name]
         held = getattr(module, kind)
