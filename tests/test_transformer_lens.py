@@ -151,6 +151,8 @@ CANNOT_WRITE = {
     "final_normalization": {"final_normalization": "none"},
     "activation": {"activation": "tanh", "d_mlp": 4},
     "post_normalization": {"post_normalization": "layer_norm"},
+    "smeared_keys": {"smeared_keys": True},
+    "sink_logits": {"sink_logits": True},
 }
 
 

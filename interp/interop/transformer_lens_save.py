@@ -4,6 +4,8 @@ import io
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import MISSING, Field
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,11 @@ def legacy_config(config: TransformerConfig) -> dict[str, Any]:
     Raises:
         ValueError: A field that a HookedTransformer can't follow.
     """
+    for field in dataclass_fields(config):  # whatever is not translated below must be off
+        if field.name not in _TRANSLATED:
+            value = getattr(config, field.name)
+            if value != _default(field):
+                raise _cannot(field.name, value)
     fields: dict[str, Any] = {
         "n_layers": config.n_layers,
         "n_heads": config.n_heads,
@@ -77,6 +84,21 @@ def legacy_config(config: TransformerConfig) -> dict[str, Any]:
     }
     fields |= _norms(config) | _kinds(config) | _scale(config)
     return fields | _positions(config)
+
+
+_TRANSLATED = {
+    *("n_layers", "n_heads", "n_kv_heads", "d_model", "d_head", "d_mlp", "d_vocab", "d_vocab_out"),
+    *("n_ctx", "norm_eps", "score_soft_cap", "logit_soft_cap", "gated_mlp", "parallel"),
+    *("activation", "normalization", "final_normalization", "post_normalization"),
+    *("qk_normalization", "attention", "attention_options", "attention_scale", "positional"),
+    *("rotary_dim", "rotary_base", "rotary_interleaved", "rotary_scaling", "alibi_slopes"),
+    # Of weights, which are written in full, and of training:
+    *("bias", "tied_embeddings", "dropout", "bos_token", "init_seed", "init_scale"),
+}
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _named(field: str, ours: str, theirs: Mapping[Any, str]) -> Any:
