@@ -10,6 +10,7 @@ from interp.cli.analyze import write_report
 from interp.cli.convert import convert_model
 from interp.cli.dashboard import open_dashboard
 from interp.cli.demo import run_demo
+from interp.cli.sweep import sweep_runs
 from interp.cli.tasks import list_tasks
 from interp.cli.terminal import one_line
 from interp.cli.train import train_run
@@ -25,6 +26,7 @@ app = typer.Typer(
 COMMANDS = {
     "demo": run_demo,
     "train": train_run,
+    "sweep": sweep_runs,
     "analyze": write_report,
     "dashboard": open_dashboard,
     "tasks": list_tasks,

@@ -37,19 +37,26 @@ def sections_of_folder(folder: Path) -> Sections:
     }
 
 
-def sections_of_file(path: Path) -> Sections:
-    """Those of a TOML file with tables model, task and training.
+def sections_of_file(path: Path, *, beside: Sequence[str] = ()) -> Sections:
+    """Those of a TOML (or JSON) file with tables model, task and training.
+
+    Args:
+        path: The file.
+        beside: Further tables that it may have.
 
     Raises:
-        ValueError: It is not TOML, or has other tables.
+        FileNotFoundError: There is no such file.
+        ValueError: It is neither, or has other tables.
     """
+    read = json.loads if path.suffix == ".json" else tomllib.loads
     try:
-        found = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path}: not TOML ({error})") from error
-    unknown = sorted(set(found) - set(SECTIONS))
-    if unknown or not all(isinstance(table, dict) for table in found.values()):
-        raise ValueError(f"{path}: wanted tables {', '.join(SECTIONS)}; got {', '.join(found)}")
+        found = read(path.read_text())
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path}: broken ({error})") from error
+    tables = (*SECTIONS, *beside)
+    wrong = not isinstance(found, dict) or sorted(set(found) - set(tables))
+    if wrong or not all(isinstance(table, dict) for table in found.values()):
+        raise ValueError(f"{path}: wanted tables {', '.join(tables)}; got {', '.join(found)}")
     return found
 
 

@@ -1,0 +1,119 @@
+"""Many runs from one file: every combination of some settings, on local processes.
+
+A run that is finished is left alone, one that stopped goes on, one that fails is a row with its
+error: the same command again does what is missing.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from interp.runs import read_metrics
+
+Settings = dict[str, Any]
+SHOWN = ("step", "train_loss", "held_out_loss", "held_out_accuracy")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run of the table.
+
+    Attributes:
+        settings: What sets it apart: `section.name` or `seed`, and the value.
+        folder: Where it goes.
+        command: What trains it.
+    """
+
+    settings: Settings
+    folder: Path
+    command: Sequence[str]
+
+
+def planned(table: Mapping[str, Sequence[Any]], *, config: Path, out: Path) -> list[Planned]:
+    """A run for each combination of the table's values.
+
+    Args:
+        table: Values to try by `model.NAME`, `task.NAME`, `training.NAME`, or `seed` (of weights
+            and data).
+        config: The TOML file that the rest comes from.
+        out: The folder of the runs.
+
+    Raises:
+        ValueError: The table is empty, or a name or its values have another form.
+    """
+    if not table:
+        raise ValueError(f'{config}: wanted a table "sweep" with lists of values, as seed = [0, 1]')
+    for name, values in table.items():
+        if name != "seed" and "." not in name:
+            raise ValueError(f"sweep: wanted seed or section.name, got {name!r}")
+        if not isinstance(values, list) or not values:
+            raise ValueError(f"sweep.{name}: wanted a list of values, got {values!r}")
+    runs = []
+    for values in product(*table.values()):
+        settings = dict(zip(table, values, strict=True))
+        folder = out / ",".join(f"{name}={_sign(value)}" for name, value in settings.items())
+        runs.append(Planned(settings, folder, _command(settings, config, folder)))
+    return runs
+
+
+def flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested tables as `section.name`, which is how TOML reads a dotted key."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            found |= {f"{name}.{inner}": each for inner, each in value.items()}
+        else:
+            found[name] = value
+    return found
+
+
+def carried_out(
+    runs: Sequence[Planned], *, processes: int, told: Callable[[int, int], None] | None = None
+) -> list[Settings]:
+    """Do the runs, some at a time, and give a row for each, in the order of `runs`."""
+    rows: dict[int, Settings] = {}
+    with ThreadPoolExecutor(processes) as pool:
+        waiting = {pool.submit(_row, run): number for number, run in enumerate(runs)}
+        try:
+            for future in as_completed(waiting):
+                rows[waiting[future]] = future.result()
+                if told is not None:
+                    told(len(rows), len(runs))
+        except KeyboardInterrupt:  # those that run were asked to stop too, and save
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return [rows[number] for number in range(len(runs))]
+
+
+def _command(settings: Settings, config: Path, folder: Path) -> list[str]:
+    start = [sys.executable, "-m", "interp", "train", "--config", str(config), "--out", str(folder)]
+    return [*start, "--resume", "--no-progress", "--json", *_flags(settings)]
+
+
+def _flags(settings: Settings) -> Iterator[str]:
+    for name, value in settings.items():
+        flag = str(value) if name == "seed" else f"{name}={json.dumps(value)}"
+        yield from ("--seed" if name == "seed" else "--set", flag)
+
+
+def _sign(value: Any) -> str:
+    """A value as part of a folder's name."""
+    return "".join(c if c.isalnum() or c in ".-_" else "_" for c in str(value))
+
+
+def _row(run: Planned) -> Settings:
+    """Do one run; its settings, where it is, what it measured last, and its error."""
+    ended = subprocess.run(run.command, capture_output=True, text=True, check=False)
+    lines = read_metrics(run.folder)
+    last = lines[-1] if lines else {}
+    row = run.settings | {name: last.get(name) for name in SHOWN}
+    best = [score for score in last.get("max_induction", []) if score is not None]
+    row["max_induction"] = max(best, default=None)
+    error = ended.stderr.strip().splitlines()[-1:] if ended.returncode else []
+    return row | {"error": error[0] if error else None, "run": str(run.folder)}

@@ -1,0 +1,75 @@
+"""`interp sweep`: a table of runs, whatever becomes of each."""
+
+import json
+
+import pytest
+
+import interp
+from interp.cli import run as cli
+from interp.training.grid import flat, planned
+
+FILE = """
+[model]
+n_layers = 1
+n_heads = 2
+d_model = 8
+[task]
+name = "sort"
+vocab = 5
+length = 8
+[training]
+steps = 2
+batch_size = 2
+evaluation_size = 4
+checkpoints_per_octave = 0
+[sweep]
+seed = [0, 1]
+model.d_model = [8, 9]
+"""
+
+
+def test_every_combination_is_a_run_of_its_own(tmp_path):
+    table = flat({"seed": [0, 1], "model": {"n_layers": [1, 2]}, "task": {"vocab": [5]}})
+    runs = planned(table, config=tmp_path / "base.json", out=tmp_path)
+    assert [run.settings for run in runs] == [
+        {"seed": seed, "model.n_layers": layers, "task.vocab": 5}
+        for seed in (0, 1)
+        for layers in (1, 2)
+    ]
+    assert len({run.folder for run in runs}) == 4
+    assert runs[0].command[-6:] == [
+        *("--seed", "0", "--set", "model.n_layers=1", "--set", "task.vocab=5")
+    ]
+
+
+def test_failed_run_is_a_row_and_a_repeated_command_does_what_is_missing(tmp_path, capsys):
+    (tmp_path / "some.toml").write_text(FILE)
+    command = ["sweep", str(tmp_path / "some.toml"), "--out", str(tmp_path / "runs"), "--json"]
+    assert cli([*command, "--no-progress", "--processes", "2"]) == 1
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["model.d_model"] for row in rows] == [8, 9, 8, 9]
+    good, bad = rows[::2], rows[1::2]
+    assert all(row["step"] == 2 and row["error"] is None for row in good)
+    assert all("d_model (9) must be a multiple of n_heads" in row["error"] for row in bad)
+    assert interp.Run(good[1]["run"]).described["model"]["init_seed"] == 1
+    before = [interp.Run(row["run"]).metrics for row in good]
+    (tmp_path / "some.toml").write_text(FILE.replace("[8, 9]", "[8]"))
+    assert cli([*command, "--no-progress"]) == 0
+    assert [interp.Run(row["run"]).metrics for row in good] == before
+    assert json.loads((tmp_path / "runs/sweep.json").read_text())[0]["step"] == 2
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("", 'wanted a table "sweep"'),
+        ("[sweep]\nd_model = [8]", "wanted seed or section.name"),
+        ("[sweep]\nseed = 3", "wanted a list of values"),
+        ("[swept]\nseed = [3]", "wanted tables"),
+        ("[sweep", "broken"),
+    ],
+)
+def test_bad_file_is_one_line(table, said, tmp_path, capsys):
+    (tmp_path / "some.toml").write_text(table)
+    assert cli(["sweep", str(tmp_path / "some.toml"), "--out", str(tmp_path / "runs")]) == 2
+    assert said in capsys.readouterr().err
