@@ -23,10 +23,10 @@ SHORT = {  # for a terminal of 80 columns
 
 
 def write_report(
-    run: Annotated[Path, typer.Argument(help="The run folder.")],
+    run: Annotated[Path, typer.Argument(help="A run folder, or a model of any format.")],
     step: Annotated[int | None, typer.Option(help="Of a checkpoint; else the newest.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Where the report goes; else RUN/report.")
+        Path | None, typer.Option(help="Where the report goes; else RUN/report, or NAME-report.")
     ] = None,
     progress: Annotated[bool, typer.Option(help="Show a bar.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -39,7 +39,8 @@ def write_report(
         print_json({"verdict": verdict(found), "report": page, **found.to_dict()})
         return
     show(found, page)
-    typer.echo(f"next: interp dashboard {run}")
+    if found.subject.run is not None:
+        typer.echo(f"next: interp dashboard {run}")
 
 
 def rows_of(table: "DataFrame") -> list[dict[str, Any]]:
@@ -61,10 +62,11 @@ def analysed(
     """Analyse a run and write its report; the findings, and where the page is."""
     from interp import report
 
-    subject = report.subject_of(run, step=step)  # what is wrong is said before a bar is drawn
+    subject = report.subject_at(run, step=step)  # what is wrong is said before a bar is drawn
     with progress_bar(f"analysing {run.name}", show=progress) as told:
         found = report.findings_of(subject, progress=told)
-    return found, report.write(found, out or run / "report")
+    beside = Path(f"{subject.name}-report") if subject.run is None else run / "report"
+    return found, report.write(found, out or beside)
 
 
 def show(found: "Findings", page: Path) -> None:

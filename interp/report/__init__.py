@@ -8,8 +8,10 @@ report.write(found, "runs/demo/report")  # index.html, report.json
 import json
 from pathlib import Path
 
+from interp.checkpoint import CONFIG
 from interp.report.carriers import Carriers, carriers_of
 from interp.report.findings import Findings, Induction, Progress, findings_of, induction_of
+from interp.report.foreign import subject_of_file
 from interp.report.formation import formation_of, trajectory_of
 from interp.report.roles import Role, roles_of
 from interp.report.subject import Subject, subject_of
@@ -30,7 +32,9 @@ __all__ = [
     "head_table",
     "induction_of",
     "roles_of",
+    "subject_at",
     "subject_of",
+    "subject_of_file",
     "trajectory_of",
     "verdict",
     "write",
@@ -40,19 +44,38 @@ __all__ = [
 def analyze(
     run: str | Path, *, step: int | None = None, progress: Progress | None = None
 ) -> Findings:
-    """Find out which heads of a run's model do what, and what happens without them.
+    """Find out which heads of a model do what, and what happens without them.
 
     Args:
-        run: The run folder.
+        run: A run folder, or any model that `interp.interop.open_model` opens.
         step: Of a checkpoint. None: the newest model.
         progress: Called with how many parts are done, and out of how many.
 
     Raises:
         FileNotFoundError: There is no such folder or checkpoint.
-        ValueError: It is no run; its task is not one of `interp.tasks`; or there are layers
-            without softmax.
+        ValueError: It is no run and no model; its task is not one of `interp.tasks`; or there
+            are layers without softmax.
     """
-    return findings_of(subject_of(run, step=step), progress=progress)
+    return findings_of(subject_at(run, step=step), progress=progress)
+
+
+def subject_at(path: str | Path, *, step: int | None = None) -> Subject:
+    """A run's model with sequences of its task, or anybody's model with sequences of its own.
+
+    Raises:
+        FileNotFoundError: There is no such folder, file or checkpoint.
+        ValueError: It is neither.
+    """
+    if step is not None or not Path(path).exists() or _is_run(Path(path)):
+        return subject_of(path, step=step)
+    return subject_of_file(path)
+
+
+def _is_run(path: Path) -> bool:
+    if not (path / CONFIG).is_file():
+        return not any(path.glob("*.*")) if path.is_dir() else False  # nothing to open either
+    said = json.loads((path / CONFIG).read_text())
+    return isinstance(said, dict) and "training" in said
 
 
 def write(findings: Findings, folder: str | Path) -> Path:

@@ -27,8 +27,8 @@ def trajectory_of(subject: Subject) -> Trajectory | None:
 
     None where there are fewer than three. Results are kept in the run folder.
     """
-    steps = subject.run.steps
-    if len(steps) < 3:
+    steps = [] if subject.run is None else subject.run.steps
+    if subject.run is None or len(steps) < 3:
         return None
     every = -(-len(steps) // MOST_CHECKPOINTS)
     batch = subject.batch[:SEQUENCES]

@@ -96,7 +96,7 @@ def _numbers(findings: Findings) -> Section:
 def _footer(findings: Findings) -> str:
     subject = findings.subject
     versions = ", ".join(f"{k} {v}" for k, v in subject.described.get("versions", {}).items())
-    return (
-        f"Step {subject.step}; {len(subject.batch)} held-out sequences. Every number is in "
-        f"report.json beside this page. {versions}"
-    )
+    shown = f"Step {subject.step}; {len(subject.batch)} held-out sequences."
+    if subject.run is None:
+        shown = f"{len(subject.batch)} sequences, sampled from the model itself where it can."
+    return f"{shown} Every number is in report.json beside this page. {versions}"

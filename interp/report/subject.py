@@ -25,7 +25,7 @@ class Subject:
 
     Attributes:
         name: Of the run.
-        run: Its folder.
+        run: Its folder; None where there is a model but no run.
         model: The model, in eval mode.
         batch: Held-out sequences of its task.
         reference: Training sequences: what means are taken over.
@@ -41,7 +41,7 @@ class Subject:
     """
 
     name: str
-    run: Run
+    run: Run | None
     model: Transformer
     batch: Batch
     reference: Batch
@@ -102,6 +102,13 @@ def _repeats(
     if isinstance(task.config, RepeatedTokens):
         scored = make(task.name, **{**task.options, "scored": "repeats"})
         return scored.batch(SEQUENCES, draw, split="held_out")
+    return repeats_of_random_tokens(model, periods, draw)
+
+
+def repeats_of_random_tokens(
+    model: Transformer, periods: tuple[int, ...], draw: torch.Generator
+) -> Batch:
+    """Blocks of random tokens, repeated at each of these periods."""
     room, n = room_of(model), -(-SEQUENCES // len(periods))
     length = room.length(periods)
     tokens = [room.repeated(p, n=n, length=length, generator=draw) for p in periods]

@@ -166,12 +166,13 @@ def _most_needed(findings: Findings) -> str:
     effect = findings.cut.effect
     worst = divmod(int(effect.argmax()), effect.shape[1])
     low = float(findings.cut.interval().low[worst])
+    kind = "held-out sequences" if findings.subject.run is not None else "its own samples"
     if not low > NEEDED:
         return (
-            f"No single cut costs more than {nats(max(0.0, float(effect[worst])))} on held-out "
-            f"sequences, of {float(findings.cut.clean):.3f}."
+            f"No single cut costs more than {nats(max(0.0, float(effect[worst])))} on {kind}, "
+            f"of {float(findings.cut.clean):.3f}."
         )
     return (
-        f"On held-out sequences the single cut that costs most is {head_name(worst)}: "
+        f"On {kind} the single cut that costs most is {head_name(worst)}: "
         f"{nats(float(effect[worst]))} on {float(findings.cut.clean):.3f}."
     )

@@ -1,0 +1,79 @@
+"""A report's subject where there is a model but no run: it is shown what it says itself."""
+
+from pathlib import Path
+
+import torch
+
+from interp.interop import Hints, format_of, open_model
+from interp.metrics import next_token_targets
+from interp.model import Transformer
+from interp.probes.induction import room_of
+from interp.probes.sequences import SHORTEST
+from interp.report.subject import SEED, SEQUENCES, Subject, repeats_of_random_tokens
+from interp.tasks import Batch
+
+LONGEST = 64
+
+
+def subject_of_file(path: str | Path, hints: Hints | None = None) -> Subject:
+    """The model of any file or folder that `interp.interop.open_model` opens.
+
+    There is no task, so it is looked at on sequences sampled from the model itself, and where a
+    model does not predict its own tokens, or sees ahead, on uniformly random ones.
+
+    Raises:
+        FileNotFoundError: There is nothing there.
+        ValueError: It is of no format that is read, or broken.
+    """
+    path, hints = Path(path), Hints() if hints is None else hints
+    kind, model = format_of(path, hints), open_model(path, hints)
+    draw = torch.Generator().manual_seed(SEED)
+    batch, reference = shown_to(model, draw), shown_to(model, draw)
+    room = room_of(model)
+    periods = room.default_periods() if room.longest >= SHORTEST and _predicts(model) else ()
+    return Subject(
+        name=path.stem,
+        run=None,
+        model=model,
+        batch=batch,
+        reference=reference,
+        repeats=repeats_of_random_tokens(model, periods, draw) if periods else None,
+        repeats_reference=repeats_of_random_tokens(model, periods, draw) if periods else None,
+        periods=periods,
+        withheld=False,
+        labels=labels_of(model),
+        metrics=[],
+        described={"model": model.config.to_dict(), "format": kind},
+        step=None,
+    )
+
+
+def _predicts(model: Transformer) -> bool:
+    config = model.config
+    kinds = {config.attention_of(layer)[0] for layer in range(config.n_layers)}
+    return config.vocab_out == config.d_vocab and "full" not in kinds
+
+
+def shown_to(model: Transformer, draw: torch.Generator) -> Batch:
+    """Sequences that a model is looked at on, for want of others."""
+    config = model.config
+    length = min(config.n_ctx, LONGEST)
+    start = torch.randint(0, config.d_vocab, (SEQUENCES, 1), generator=draw)
+    if config.bos_token is not None:
+        start.fill_(config.bos_token)
+    if _predicts(model):
+        tokens = model.generate(start, length - 1, temperature=1.0, generator=draw)
+        targets = next_token_targets(tokens)
+    else:
+        rest = torch.randint(0, config.d_vocab, (SEQUENCES, length - 1), generator=draw)
+        tokens = torch.cat([start, rest], 1)
+        targets = torch.full_like(tokens, -100)
+    return Batch(tokens, torch.ones_like(tokens, dtype=torch.bool), targets)
+
+
+def labels_of(model: Transformer) -> tuple[str, ...]:
+    """The text of each token, or its number."""
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        return tuple(str(token) for token in range(model.config.d_vocab))
+    return tuple(tokenizer.decode([token]) for token in range(model.config.d_vocab))

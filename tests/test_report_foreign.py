@@ -1,0 +1,46 @@
+"""A report on a model that is no run of ours: it is shown what it says itself."""
+
+import json
+
+import torch
+
+from interp import TransformerConfig, report, save
+from interp.cli import run
+from interp.report import subject_at
+from tests.hugging_face_models import make, save_with_tokenizer
+from tests.scrambled import scrambled
+
+
+def test_a_hugging_face_folder_is_analysed_on_its_own_samples(tmp_path, capsys):
+    save_with_tokenizer(make("llama"), tmp_path / "model")
+    out = tmp_path / "out"
+    command = ["analyze", str(tmp_path / "model"), "--out", str(out), "--no-progress", "--json"]
+    assert run(command) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["verdict"]
+    page = (out / "index.html").read_text()
+    assert "sampled from the model itself" in page
+    assert "held-out" not in " ".join(said["verdict"])
+
+
+def test_samples_start_with_bos_and_are_the_same_each_time(tmp_path):
+    save_with_tokenizer(make("llama"), tmp_path)
+    one, two = subject_at(tmp_path), subject_at(tmp_path)
+    assert torch.equal(one.batch.tokens, two.batch.tokens)
+    assert (one.batch.tokens[:, 0] == 0).all()
+    assert not torch.equal(one.batch.tokens, one.reference.tokens)
+    assert one.labels[2:4] == ("once", "upon")
+
+
+def test_a_model_that_sees_ahead_is_shown_random_tokens(tmp_path):
+    sizes = {"n_layers": 1, "n_heads": 2, "d_model": 8, "d_vocab": 5, "n_ctx": 6}
+    save(scrambled(TransformerConfig(**sizes, attention="full")), tmp_path)
+    subject = subject_at(tmp_path)
+    assert (subject.batch.targets == -100).all()
+    assert subject.periods == ()
+
+
+def test_a_path_without_a_model_says_what_is_missing(tmp_path, capsys):
+    assert run(["analyze", str(tmp_path / "nothing")]) == 2
+    assert "config.json" in capsys.readouterr().err
+    assert report.subject_at is subject_at
