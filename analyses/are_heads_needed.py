@@ -8,9 +8,10 @@ Method: Heads are set to zero cumulatively on held-out sequences, in the order o
 Finding: In the demo's model (two layers of four heads, seed 0) few can go: two in the order of
     importance by the logit difference or of the effect alone, one by the loss, against none to
     two (median one) in random orders. So the order buys one head over chance, not more, and
-    from the fifth cut on all orders have lost what there is to lose (5.8 to 6.2 nats). The scores rank heads as their exact effects do by 0.71 (logit difference) and 0.69
-    (loss). Michel et al.'s finding, that many heads can go, was of models with far more heads
-    than their task needed.
+    from the fifth cut on all orders have lost what there is to lose (5.8 to 6.2 nats). The
+    scores rank heads as their exact effects do by 0.71 (logit difference) and 0.69 (loss).
+    Michel et al.'s finding, that many heads can go, was of models with far more heads than
+    their task needed.
 Run: python analyses/are_heads_needed.py OUT --run runs/demo
 """
 
