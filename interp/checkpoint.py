@@ -11,6 +11,7 @@ from torch import Tensor
 from interp.config import TransformerConfig
 from interp.model import Transformer
 from interp.results import write_atomic
+from interp.weights import check_own
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -27,6 +28,7 @@ def save(model: Transformer, folder: str | Path, **about: Any) -> Path:
     Returns:
         The folder.
     """
+    check_own(model)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_weights(model, folder / WEIGHTS)

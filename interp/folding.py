@@ -12,6 +12,7 @@ from torch import Tensor
 
 from interp.config import BIASES, TransformerConfig
 from interp.model import Transformer
+from interp.weights import check_own
 
 Weights = dict[str, Tensor]
 
@@ -28,6 +29,7 @@ def fold_layer_norm(model: Transformer) -> Transformer:
     Raises:
         ValueError: Positions are added behind the norm (shortformer), where a gain can't pass.
     """
+    check_own(model)
     config = model.config
     if config.positional == "shortformer":
         raise ValueError(
@@ -86,6 +88,7 @@ def center_writing_weights(model: Transformer) -> Transformer:
     Raises:
         ValueError: A reader is no LayerNorm, or a norm stands between a part and the stream.
     """
+    check_own(model)
     config = model.config
     kinds = {
         "normalization": config.normalization,
@@ -121,6 +124,7 @@ def center_unembed(model: Transformer) -> Transformer:
     Raises:
         ValueError: The logits are capped, which a shift does not pass.
     """
+    check_own(model)
     if model.config.logit_soft_cap is not None:
         raise ValueError(
             f"logit_soft_cap={model.config.logit_soft_cap}: logits that are capped can't be shifted"
@@ -137,6 +141,7 @@ def fold_value_biases(model: Transformer) -> Transformer:
 
     Only a row that sees no key (a pad's) writes otherwise.
     """
+    check_own(model)
     config, weights = model.config, _weights(model)
     if not config.has_bias("qkv"):
         return _rebuilt(model, weights)

@@ -11,6 +11,7 @@ from interp.cache import ActivationCache
 from interp.hooks import Hooks
 from interp.model import Transformer
 from interp.results import Result
+from interp.weights import check_own
 
 
 @torch.no_grad()
@@ -28,6 +29,7 @@ def logit_lens(
 
     Source: nostalgebraist 2020, "interpreting GPT: the logit lens".
     """
+    check_own(model)
     names = ["*.hook_resid_pre", f"blocks.{model.config.n_layers - 1}.hook_resid_post"]
     _, cache = model.run_with_cache(tokens, names, mask=mask, hooks=hooks)
     stream, _ = cache.accumulated_resid()
@@ -83,16 +85,13 @@ def direct_logit_attribution(
         hooks: Run during the pass.
 
     Raises:
-        ValueError: The shapes differ, or nothing is asked.
+        TypeError: The model is wrapped.
+        ValueError: The shapes differ, nothing is asked, or of a token that there is not.
 
     Source: Elhage et al. 2021; "direct logit attribution" in Wang et al. 2022.
     """
-    asked = answer >= 0
-    if answer.shape != tokens.shape or not bool(asked.any()):
-        raise ValueError(
-            f"answer must be [batch pos] like the tokens {list(tokens.shape)}, with a token of at "
-            f"least 0 somewhere; got {list(answer.shape)}"
-        )
+    check_own(model)
+    asked = _asked(model, tokens, answer, wrong)
     _, cache = model.run_with_cache(tokens, mask=mask, hooks=hooks)
     direction, offset = _direction(model, answer.clamp(min=0))
     if wrong is not None:
@@ -104,19 +103,47 @@ def direct_logit_attribution(
     return LogitAttribution(effect, each, (*names, "end"), effect.sum().item())
 
 
+def _asked(
+    model: Transformer, tokens: Tensor, answer: Tensor, wrong: Tensor | None
+) -> Bool[Tensor, "batch pos"]:
+    asked = answer >= 0
+    if answer.shape != tokens.shape or not bool(asked.any()):
+        raise ValueError(
+            f"answer must be [batch pos] like the tokens {list(tokens.shape)}, with a token of at "
+            f"least 0 somewhere; got {list(answer.shape)}"
+        )
+    _check_range("answer", answer[asked], model)
+    if wrong is not None and wrong.shape != answer.shape:
+        raise ValueError(f"wrong must be {list(answer.shape)}, got {list(wrong.shape)}")
+    if wrong is not None:
+        _check_range("wrong", wrong[asked], model)
+    return asked
+
+
+def _check_range(name: str, asked: Tensor, model: Transformer) -> None:
+    least, most = (int(x) for x in asked.aminmax())
+    if least < 0 or most >= model.config.vocab_out:
+        raise ValueError(
+            f"{name} must lie in [0, {model.config.vocab_out}) where an answer is asked for, "
+            f"got {least} … {most}"
+        )
+
+
 def _written(
     model: Transformer, cache: ActivationCache, direction: Float[Tensor, "batch pos d_model"]
 ) -> tuple[Float[Tensor, "component batch pos"], list[str]]:
     parts, names = cache.decompose_resid(heads=True, apply_ln=True)
     gain = model.ln_final.weight
-    return torch.einsum("cbtd,btd->cbt", parts if gain is None else parts * gain, direction), names
+    gained = parts if gain is None else parts * gain
+    return torch.einsum("cbtd,btd->cbt", gained.to(direction.dtype), direction), names
 
 
 def _direction(
     model: Transformer, token: Int[Tensor, "batch pos"]
 ) -> tuple[Float[Tensor, "batch pos d_model"], Float[Tensor, "batch pos"]]:
     """The unembedding of each token, and what reaches its logit whatever was written."""
-    direction, offset = model.W_U.T[token], model.b_U[token]
+    wide = torch.promote_types(model.W_U.dtype, torch.float32)
+    direction, offset = model.W_U.T[token].to(wide), model.b_U[token].to(wide)
     if model.ln_final.bias is not None:
-        offset = offset + direction @ model.ln_final.bias
+        offset = offset + direction @ model.ln_final.bias.to(wide)
     return direction, offset

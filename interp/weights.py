@@ -243,3 +243,16 @@ def initialise(model: nn.Module, std: float, seed: int) -> None:
             weight.copy_(torch.randn(weight.shape, generator=generator) * std)
         elif name.endswith("bias"):
             weight.zero_()
+
+
+def check_own(model: object) -> None:
+    """Refuse what is no model of ours where weights are read or written.
+
+    Raises:
+        TypeError: It is something else, a wrapped model among others.
+    """
+    if not isinstance(model, ModelWeights):
+        raise TypeError(
+            f"wanted an interp.Transformer, whose weights can be read; got {type(model).__name__} "
+            "(interp.load_hugging_face and interp.from_bridge make one of another library's)"
+        )

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import interp
+from interp import circuits, lens
 
 
 def config(**changes):
@@ -84,3 +85,54 @@ def test_a_hook_that_changes_the_type_is_named(tokens):
     hooks = [("blocks.0.attn.hook_z", lambda z, hook: z.double())]
     with pytest.raises(TypeError, match=r"hook at 'blocks.0.attn.hook_z' returned torch.float64"):
         model()(tokens, hooks=hooks)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        interp.fold_layer_norm,
+        interp.center_writing_weights,
+        interp.center_unembed,
+        interp.fold_value_biases,
+        circuits.copying_score,
+        lambda other: circuits.ov(other, 0, 0),
+        lambda other: circuits.composition_scores(other, "K"),
+        lambda other: interp.save(other, "nowhere"),
+        lambda other: interp.save_transformer_lens(other, "nowhere"),
+        lambda other: lens.logit_lens(other, torch.zeros(1, 3).long()),
+    ],
+)
+def test_weights_are_read_from_our_models_only(read):
+    with pytest.raises(TypeError, match=r"wanted an interp.Transformer.*got Linear"):
+        read(torch.nn.Linear(2, 2))
+
+
+def test_an_answer_that_is_no_token_is_refused(tokens):
+    with pytest.raises(ValueError, match=r"answer must lie in \[0, 16\)"):
+        lens.direct_logit_attribution(model(), tokens, tokens + 16)
+    with pytest.raises(ValueError, match=r"wrong must lie in \[0, 16\)"):
+        lens.direct_logit_attribution(model(), tokens, tokens, torch.full_like(tokens, -1))
+
+
+def test_attention_without_a_softmax_has_no_score_to_split(tokens):
+    with pytest.raises(ValueError, match="no scores before a softmax"):
+        circuits.score_attribution(model(attention="linear"), tokens[:1], 1, 2, 5, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_of_16_bits_are_read_like_others(tokens, dtype):
+    small = model(positional="rotary").to(dtype)
+    wide = model(positional="rotary")
+    wide.load_state_dict({name: x.float() for name, x in small.state_dict().items()})
+    ours = [
+        circuits.ov(small, 0, 1).svd[1],
+        circuits.score_attribution(small, tokens[:1], 1, 2, 5, 3).parts,
+        lens.direct_logit_attribution(small, tokens, tokens).effect,
+    ]
+    theirs = [
+        circuits.ov(wide, 0, 1).svd[1],
+        circuits.score_attribution(wide, tokens[:1], 1, 2, 5, 3).parts,
+        lens.direct_logit_attribution(wide, tokens, tokens).effect,
+    ]
+    for got, wanted in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(got.float(), wanted, atol=0.05, rtol=0.05)

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.attention.features import Featured
 from interp.attention.positions import rotate
 from interp.circuits.weights import check_head
 from interp.model import Transformer
@@ -58,8 +59,9 @@ def score_attribution(
         key: Position of the key.
 
     Raises:
-        ValueError: There is no such head or position, there are several sequences, or queries and
-            keys are normalised or given positions after the projection's input.
+        ValueError: There is no such head or position, there are several sequences, queries and
+            keys are normalised or given positions after the projection's input, or the layer has
+            no softmax.
 
     Source: Elhage et al. 2021, on the QK circuit's terms.
     """
@@ -80,9 +82,18 @@ def score_attribution(
 def _projected(
     parts: Float[Tensor, "source d_model"], norm: Norm, weight: Tensor, bias: Tensor
 ) -> Float[Tensor, "source_and_bias d_head"]:
+    weight, bias = weight.to(parts), bias.to(parts)
     gained = parts if norm.weight is None else parts * norm.weight
-    rest = bias if norm.bias is None else bias + norm.bias @ weight
+    rest = bias if norm.bias is None else bias + norm.bias.to(parts) @ weight
     return torch.cat([gained @ weight, rest[None]])
+
+
+def _check_softmax(model: Transformer, layer: int) -> None:
+    rule = model.blocks[layer].attn.rule
+    if isinstance(rule, Featured):
+        raise ValueError(
+            f"{type(rule).__name__.lower()!r} attention has no scores before a softmax to split"
+        )
 
 
 def _rotated(model: Transformer, x: Float[Tensor, "source d_head"], position: int) -> Tensor:
@@ -93,6 +104,7 @@ def _rotated(model: Transformer, x: Float[Tensor, "source d_head"], position: in
 
 def _check(model: Transformer, tokens: Tensor, layer: int, head: int, query: int, key: int) -> None:
     check_head(model, layer, head)
+    _check_softmax(model, layer)
     if tokens.dim() != 2 or tokens.shape[0] != 1:
         raise ValueError(f"wanted one sequence [1 T], got tokens {list(tokens.shape)}")
     for name, position in (("query", query), ("key", key)):

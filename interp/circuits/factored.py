@@ -67,9 +67,13 @@ class FactoredMatrix:
     def svd(
         self,
     ) -> tuple[Float[Tensor, "*batch m r"], Float[Tensor, "*batch r"], Float[Tensor, "*batch n r"]]:
-        """U, S, V with `A @ B = U @ diag(S) @ V.mT`, from two thin QRs and one small SVD."""
-        q_a, r_a = torch.linalg.qr(self.A)
-        q_b, r_b = torch.linalg.qr(self.B.mT)
+        """U, S, V with `A @ B = U @ diag(S) @ V.mT`, from two thin QRs and one small SVD.
+
+        In float32 or better.
+        """
+        wide = torch.promote_types(self.A.dtype, torch.float32)
+        q_a, r_a = torch.linalg.qr(self.A.to(wide))
+        q_b, r_b = torch.linalg.qr(self.B.mT.to(wide))
         u, s, vh = torch.linalg.svd(r_a @ r_b.mT, full_matrices=False)
         return q_a @ u, s, q_b @ vh.mT
 

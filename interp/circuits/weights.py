@@ -16,6 +16,7 @@ from interp.attention.positions import rotate
 from interp.circuits.factored import FactoredMatrix
 from interp.folding import center_unembed, fold_layer_norm
 from interp.model import Transformer
+from interp.weights import check_own
 
 Composition = Literal["Q", "K", "V"]
 
@@ -25,6 +26,7 @@ def readable(model: Transformer) -> Transformer:
 
     Source: Elhage et al. 2021, on why unfolded weights mislead.
     """
+    check_own(model)
     if model.config.positional == "shortformer":
         return model
     folded = fold_layer_norm(model)
@@ -80,6 +82,7 @@ def _turned(
 
 def check_head(model: Transformer, layer: int, head: int) -> None:
     """Refuse a head that the model does not have."""
+    check_own(model)
     layers, heads = model.config.n_layers, model.config.n_heads
     if not (0 <= layer < layers and 0 <= head < heads):
         raise ValueError(
@@ -98,6 +101,7 @@ def copying_score(model: Transformer) -> Float[Tensor, "layer head"]:
 
     Source: Elhage et al. 2021, "Copying / primitive in-context learning".
     """
+    check_own(model)
     if model.config.vocab_out != model.config.d_vocab:
         raise ValueError(
             f"copying compares tokens with logits: d_vocab is {model.config.d_vocab}, "

@@ -21,6 +21,7 @@ from interp.interop.transformer_lens_config import (
 )
 from interp.model import Transformer
 from interp.results import write_atomic
+from interp.weights import check_own
 
 ROTARY_ROWS = 2048
 """HookedTransformer makes its tables of rotations no longer than this, and extends them."""
@@ -45,6 +46,7 @@ def save_transformer_lens(
     Raises:
         ValueError: The model does what a HookedTransformer can't; the field is named.
     """
+    check_own(model)
     path = Path(path)
     config, state = legacy_config(model.config), legacy_state(model, full_masks=full_masks)
     held = io.BytesIO()
