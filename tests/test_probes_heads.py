@@ -49,6 +49,7 @@ KINDS = {
         "attention_options": {"block": 4, "random_blocks": 1, "window": 4},
     },
     "linear": {"attention": ("causal", "linear")},
+    "sink logits": {"sink_logits": True},
     "bos": {"bos_token": 0},
 }
 
@@ -57,6 +58,9 @@ KINDS = {
 @pytest.mark.parametrize("padding", ["none", "left", "right"])
 def test_statistics_equal_those_of_the_pattern(kind, padding, generator):
     model = small(**KINDS[kind])
+    for block in model.blocks:
+        if block.attn.sink is not None:
+            block.attn.sink.copy_(torch.tensor([-2.0, 0.0, 1.0, 3.0]))
     tokens = torch.randint(0, 12, (3, 30), generator=generator)
     mask = torch.ones(3, 30, dtype=torch.bool)
     if padding != "none":
@@ -108,6 +112,22 @@ def test_a_stream_takes_batches_of_different_lengths(generator):
 def test_one_repeated_token_matches_everything(generator):
     model = small()
     same(*both_ways(model, torch.full((2, 33), 5)))
+
+
+@pytest.mark.parametrize("left", [0, 5])
+@pytest.mark.parametrize("attention", ["causal", "full", "window"])
+def test_frequent_tokens_match_everything(attention, left, generator):
+    """Some tokens fill an eighth of a sequence or more; the last example has one token only."""
+    options = {"window": {"window": 40}}.get(attention, {})
+    model = small(n_ctx=600, n_heads=2, attention=attention, attention_options=options)
+    tokens = torch.randint(0, 12, (4, 600), generator=generator)
+    tokens[torch.rand(4, 600, generator=generator) < 0.45] = 3
+    tokens[1][torch.rand(600, generator=generator) < 0.5] = 4
+    tokens[2, 300:] = 7
+    tokens[3] = 5
+    mask = torch.ones(4, 600, dtype=torch.bool)
+    mask[:2, :left] = False
+    same(*both_ways(model, tokens, mask=mask if left else None))
 
 
 def test_statistics_are_those_of_an_edited_pattern(generator):

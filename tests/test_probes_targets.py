@@ -42,6 +42,17 @@ def test_own_detector_equals_the_built_in_score(generator):
     assert (future < 0.1).all()  # only the last row may see it
 
 
+def test_a_sink_logit_takes_its_share_of_what_is_scored(generator):
+    model, tokens = small(sink_logits=True), torch.randint(0, 12, (2, 20), generator=generator)
+    whole = probes.head_score(model, tokens, before)
+    model.blocks[0].attn.sink.copy_(torch.tensor([50.0, -50.0]))
+    found = probes.head_score(model, tokens, before)
+    assert found[0, 0] < 1e-3
+    assert found[0, 1] > whole[0, 1]
+    dense = probes.head_score(model, tokens, before, hooks=PATTERNS)
+    torch.testing.assert_close(found, dense, atol=1e-5, rtol=1e-4)
+
+
 def test_targets_that_are_no_slots_are_refused():
     model, tokens = small(), torch.zeros(1, 5).long()
     with pytest.raises(ValueError, match="key ind"):

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from interp.attention.tiles import MEMORY
 from interp.hooks import HookPoint, Hooks
+from interp.probes.matches import Matches
 from interp.probes.observed import Layer, Model, Progress, observe
 from interp.probes.row_statistics import Asked, rows_of
-from interp.probes.rows import Matches, check_ids, counted_rows
+from interp.probes.rows import check_ids, counted_rows
 from interp.probes.sums import Sums
 from interp.results import Result
 
@@ -95,8 +96,8 @@ class HeadStatistics(Statistics):
 def head_statistics(
     model: Model,
     tokens: Int[Tensor, "batch pos"],
-    *,
     mask: Bool[Tensor, "batch pos"] | None = None,
+    *,
     rows: Bool[Tensor, "batch pos"] | None = None,
     also: Collection[Also] = (),
     hooks: Hooks = (),
@@ -184,8 +185,8 @@ class HeadStatisticsStream:
     def update(
         self,
         tokens: Int[Tensor, "batch pos"],
-        *,
         mask: Bool[Tensor, "batch pos"] | None = None,
+        *,
         rows: Bool[Tensor, "batch pos"] | None = None,
     ) -> Self:
         """Run the model on a batch and add its rows."""

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from interp.attention import AttentionCall, AttentionView, Causal, Full, Rule, Visible
 from interp.attention.features import Featured
+from interp.probes.matches import Matches
 from interp.probes.pairwise import Flat, example_of, pair_by_pair, positions
-from interp.probes.rows import Bucket, Matches
+from interp.probes.rows import Bucket
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ def match_weights(
     matches: Matches,
     *,
     memory: int,
+    largest: bool = True,
 ) -> tuple[Float[Tensor, "batch head q"], Float[Tensor, "batch head q"]]:
     """The summed weight on all earlier occurrences of each token, and on the keys after them.
 
@@ -79,7 +81,7 @@ def match_weights(
     flat = Flat(_by_slot(call.q), _by_slot(call.k), log_sum_exp.transpose(1, 2).flatten(0, 1))
     found = pair_by_pair(call, flat, matches, memory=memory)
     size = call.q.shape[1] * call.q.shape[3] * call.q.element_size()
-    for bucket in matches.buckets:
+    for bucket in (*matches.buckets, *(matches.largest if largest else ())):
         for part in _parts(bucket, max(1, memory // (6 * size * bucket.slots.shape[1]))):
             rows, own = part.slots[:, 1:], part.real[:, 1:]
             q = _taken(flat.q, rows)

@@ -149,8 +149,19 @@ def mixed_and_weights(
         view = layer.view(memory)
         run = view.moments(view.call.v)
         view.keep(run.log_sum_exp)
-        return run.mixed[0], [view.weight_at(key, unseen=unseen) for key in keys]
+        z, weights = run.mixed[0], [view.weight_at(key, unseen=unseen) for key in keys]
+        if layer.call.sink is None:
+            return z, weights
+        left = left_by_sink(layer.call.sink, run.log_sum_exp)
+        return z * left[..., None], [weight * left for weight in weights]
     return mixed(layer), [_weight_of(layer, key[:, None], unseen) for key in keys]
+
+
+def left_by_sink(
+    sink: Float[Tensor, " head"], log_sum_exp: Float[Tensor, "batch head q"]
+) -> Float[Tensor, "batch head q"]:
+    """The share of a row's weight that goes to keys, beside a sink logit."""
+    return torch.sigmoid(log_sum_exp - sink.to(log_sum_exp)[:, None])
 
 
 def _weight_of(layer: Layer, key: Int[Tensor, "b 1 q"], unseen: float) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from interp.attention import AttentionCall
 from interp.attention.call import per_query_head
 from interp.attention.features import Featured
-from interp.probes.rows import Matches
+from interp.probes.matches import Matches
 
 CHUNK = 8 << 20
 """Bytes of pairs at a time: what stays in the cache is worked on faster."""

@@ -7,13 +7,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.attention import AttentionView
+from interp.attention import AttentionView, Causal
 from interp.attention.pairs import key_at_position
 from interp.probes.detectors import at_distance, first_key, row_shares
 from interp.probes.entropies import refuse_unseen, row_entropy
+from interp.probes.matches import Matches
 from interp.probes.matching import match_weights
-from interp.probes.observed import Layer, mixed
-from interp.probes.rows import Matches, after_earlier_same, earlier_same
+from interp.probes.observed import Layer, left_by_sink, mixed
+from interp.probes.rows import after_earlier_same, earlier_same
 
 TOP = 5
 """How many keys `top_keys` adds up."""
@@ -60,28 +61,45 @@ def rows_of(layer: Layer, asked: Asked) -> tuple[Tensor, Rows]:
 
 
 def _without_pattern(layer: Layer, asked: Asked) -> tuple[Tensor, Rows]:
-    """One packed run (z, log-sum-exp, entropy, mean position), then gathers."""
+    """One packed run (z, log-sum-exp, entropy, mean position), then gathers.
+
+    Where a sink logit competes, entropies and distances are of what it leaves.
+    """
     view = layer.view(asked.memory)
     call, visible = view.call, view.call.visible
     position = visible.k_pos.to(call.q.dtype)[:, None, :, None]
-    run = view.moments(call.v, position, entropy=True)
-    z, at = run.mixed
+    frequent = asked.matches.frequent if isinstance(visible.rule, Causal) else None
+    columns = [] if frequent is None else frequent.features()
+    run = view.moments(call.v, position, *columns, entropy=True)
+    z, at, *shares = run.mixed
     assert run.entropy is not None
     view.keep(run.log_sum_exp)
+    found = _weights(view) | {name: ALSO[name](view) for name in sorted(asked.also)}
+    how = {"memory": asked.memory, "largest": frequent is None}
+    matched = match_weights(call, run.log_sum_exp, asked.matches, **how)
+    if frequent is not None:
+        own = view.weight_at(torch.arange(visible.n_q, device=z.device))
+        matched = frequent.filled_in(matched, shares, own)
+    found |= dict(zip(("duplicate_token", "induction"), matched, strict=True))
+    if layer.call.sink is not None:
+        left = left_by_sink(layer.call.sink, run.log_sum_exp)
+        found = {name: x if name == "renyi" else x * left for name, x in found.items()}
+        z = z * left[..., None]
+    found["entropy"] = run.entropy
+    found["mean_distance"] = visible.q_pos.to(at.dtype)[:, None] - at[..., 0]
+    return z, found
+
+
+def _weights(view: AttentionView) -> Rows:
+    """The weight on the token before, and on the first one; NaN where there is none to be seen."""
+    visible = view.call.visible
     previous = key_at_position(visible, visible.q_pos - 1)
     first = key_at_position(visible, torch.zeros_like(visible.q_pos))
     first = first.masked_fill(visible.q_pos == 0, -1)
-    how = {"memory": asked.memory}
-    duplicates, inductions = match_weights(call, run.log_sum_exp, asked.matches, **how)
-    found = {
-        "entropy": run.entropy,
-        "mean_distance": visible.q_pos.to(at.dtype)[:, None] - at[..., 0],
+    return {
         "previous_token": view.weight_at(previous, unseen=float("nan")),
         "sink": view.weight_at(first, unseen=float("nan")),
-        "duplicate_token": duplicates,
-        "induction": inductions,
     }
-    return z, found | {name: ALSO[name](view) for name in sorted(asked.also)}
 
 
 def _renyi(view: AttentionView) -> Tensor:
@@ -113,8 +131,12 @@ def _with_pattern(layer: Layer, asked: Asked) -> Rows:
         "induction": after_earlier_same(asked.tokens, asked.mask),
     }
     shares = {name: _share_seen(p, target, seen) for name, target in targets.items()}
+    also = {name: ALSO_OF_PATTERN[name](p) for name in sorted(asked.also)}
+    if layer.call.sink is not None:  # what it leaves
+        p = p / p.sum(-1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
+        also |= {"renyi": _renyi_of_pattern(p)} if "renyi" in also else {}
     own = {"entropy": row_entropy(p), "mean_distance": (p * back[:, None]).sum(-1)}
-    return own | shares | {name: ALSO_OF_PATTERN[name](p) for name in sorted(asked.also)}
+    return own | shares | also
 
 
 def _share_seen(p: Tensor, target: Tensor, seen: Tensor) -> Float[Tensor, "batch head q"]:

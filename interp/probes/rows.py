@@ -75,39 +75,7 @@ class Bucket:
         return groups * size * (size - 1) // 2
 
 
-@dataclass(frozen=True)
-class Matches:
-    """Where each token of a batch was seen before, in O(n) memory, for all layers.
-
-    Attributes:
-        rows: Flat slots of the later of two equal tokens of one example, where there are few.
-        keys: Those of the earlier.
-        buckets: The groups of larger numbers of equal tokens.
-        after: The flat slot of the real token that follows each slot; the last has its own.
-        length: Slots of an example.
-    """
-
-    rows: Int[Tensor, " pair"]
-    keys: Int[Tensor, " pair"]
-    buckets: tuple[Bucket, ...]
-    after: Int[Tensor, " slot"]
-    length: int
-
-    @classmethod
-    def of(
-        cls, tokens: Int[Tensor, "batch pos"], mask: Bool[Tensor, "batch pos"] | None = None
-    ) -> "Matches":
-        """Sort the tokens once; pads match nothing."""
-        real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
-        few, many = [], []
-        for bucket in _buckets(tokens, real):
-            (few if bucket.n_pairs <= 4 * tokens.numel() else many).append(bucket)
-        nothing = torch.zeros(2, 0, dtype=torch.long, device=tokens.device)
-        rows, keys = torch.cat([nothing, *(_pairs(bucket) for bucket in few)], 1)
-        return cls(rows, keys, tuple(many), _after(real), tokens.shape[1])
-
-
-def _buckets(tokens: Tensor, real: Tensor, grow: float = 1.5) -> list[Bucket]:
+def buckets_of(tokens: Tensor, real: Tensor, grow: float = 1.5) -> list[Bucket]:
     """Groups by size, each bucket's largest at most `grow` times its smallest."""
     slots = real.flatten().nonzero()[:, 0]
     ids = tokens.long() - tokens.min() if tokens.numel() else tokens.long()
@@ -129,7 +97,7 @@ def _buckets(tokens: Tensor, real: Tensor, grow: float = 1.5) -> list[Bucket]:
     return buckets
 
 
-def _pairs(bucket: Bucket) -> Int[Tensor, "2 pair"]:
+def pairs_of(bucket: Bucket) -> Int[Tensor, "2 pair"]:
     """Every two slots of a group, the later first."""
     size = bucket.slots.shape[1]
     later, earlier = torch.tril_indices(size, size, -1, device=bucket.slots.device)
@@ -143,7 +111,8 @@ def _bucket(slots: Tensor, starts: Tensor, sizes: Tensor) -> Bucket:
     return Bucket(slots[torch.where(own, starts[:, None] + place, starts[:, None])], own)
 
 
-def _after(real: Bool[Tensor, "batch pos"]) -> Int[Tensor, " slot"]:
+def next_slots(real: Bool[Tensor, "batch pos"]) -> Int[Tensor, " slot"]:
+    """The flat slot of the real token after each; the last one's, and a pad's, are their own."""
     batch, n = real.shape
     order = real.int().argsort(dim=-1, descending=True, stable=True)  # the slot at each position
     following = (positions_of(real) + 1).clamp(max=max(n - 1, 0))
@@ -171,7 +140,7 @@ def after_earlier_same(
     same = earlier_same(tokens, mask)
     batch, n = tokens.shape
     real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
-    after = _after(real) - torch.arange(batch, device=tokens.device).repeat_interleave(n) * n
+    after = next_slots(real) - torch.arange(batch, device=tokens.device).repeat_interleave(n) * n
     index = after.view(batch, 1, n).expand(-1, n, -1)
     return (
         torch.zeros_like(same, dtype=torch.uint8)
