@@ -27,8 +27,8 @@ class TrainingOptions:
         clip_norm: The gradient is scaled down to this norm where it is longer. None: never.
         evaluate_every: Measure every so many steps, and at each checkpoint.
         evaluation_size: Held-out sequences that are measured.
-        checkpoints_per_octave: How many weights are kept between a step and the double of it.
-            0 keeps the last ones only.
+        checkpoints_per_octave: How many weights are kept between a step and the double of it,
+            besides those of round steps (1, 2, … 9 times a power of ten). 0 keeps the last only.
         precision: What the forward pass computes in, by torch.autocast; weights and optimiser stay
             in float32. float16 scales its loss.
 
@@ -108,10 +108,14 @@ class TrainingOptions:
         return self.learning_rate * min(rise, fall)
 
     def checkpoint_steps(self) -> list[int]:
-        """Steps whose weights are kept: the first, the last, and log-spaced ones between."""
-        kept = {0, self.steps} if self.checkpoints_per_octave else {self.steps}
+        """Steps whose weights are kept: first and last, log-spaced ones, and round ones (400)."""
+        if not self.checkpoints_per_octave:
+            return [self.steps]
+        kept = {0, self.steps}
         for k in range(self.checkpoints_per_octave * self.steps.bit_length()):
             kept.add(round(2 ** (k / self.checkpoints_per_octave)))
+        for power in range(len(str(self.steps))):
+            kept |= {digit * 10**power for digit in range(1, 10)}
         return sorted(step for step in kept if step <= self.steps)
 
     def evaluation_steps(self) -> list[int]:
