@@ -294,6 +294,17 @@ def test_other_settings_than_the_folders_are_refused_by_name(run, changes, named
         trained(run.path, resume=True, **changes)
 
 
+def test_run_of_an_older_version_that_lacks_a_setting_goes_on(tmp_path):
+    with pytest.raises(Cancelled):
+        trained(tmp_path / "a", progress=cancel_at(10))
+    path = tmp_path / "a/config.json"
+    described = json.loads(path.read_text())
+    del described["model"]["logit_soft_cap"], described["training"]["precision"]
+    del described["task"]["options"]["scored"]
+    path.write_text(json.dumps(described))
+    assert trained(tmp_path / "a", resume=True).finished
+
+
 def test_diverged_loss_is_said_and_not_saved(tmp_path):
     with pytest.raises(FloatingPointError, match=r"diverged; try a learning rate below 1e\+30"):
         trained(tmp_path / "a", learning_rate=1e30, warmup_steps=0, clip_norm=None)

@@ -11,8 +11,11 @@ from typing import Any
 import torch
 
 from interp.checkpoint import CONFIG, read_config, write_weights
+from interp.config import TransformerConfig
 from interp.results import plain, write_atomic
 from interp.runs import CHECKPOINTS, METRICS, NEWEST, checkpoint_path, read_metrics
+from interp.tasks import TASKS, make
+from interp.training.options import TrainingOptions
 from interp.training.trainer import Trainer
 
 LOCK = ".lock"
@@ -55,13 +58,27 @@ def open_folder(folder: Path, described: Mapping[str, Any], *, resume: bool) -> 
             f"{folder} is in use: it holds a run or a model; choose another folder, or go on with "
             "it (resume=True, --resume)"
         )
-    there, here = read_config(folder), json.loads(json.dumps(plain(described)))
+    there, here = completed(read_config(folder)), completed(described)
     for part in COMPARED:
         if difference := _difference(part, there.get(part), here[part]):
             raise ValueError(
                 f"{folder} was begun with {difference}: use the same, or another folder"
             )
     return (folder / CHECKPOINTS / NEWEST).is_file()
+
+
+def completed(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as JSON holds them; what an older version did not know yet has its default.
+
+    Raises:
+        ValueError: A setting that this version doesn't know.
+    """
+    model = TransformerConfig.from_dict(described["model"]).to_dict()
+    training = TrainingOptions.of(described.get("training", {})).to_dict()
+    task = dict(described.get("task", {}))
+    if "options" in task and task["name"] in TASKS:
+        task["options"] = make(task["name"], **task["options"]).options
+    return json.loads(json.dumps(plain({"model": model, "task": task, "training": training})))
 
 
 def _difference(name: str, there: Any, here: Any) -> str | None:
