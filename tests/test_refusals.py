@@ -1,10 +1,12 @@
 """What can't be done is refused with what was wanted, not somewhere inside."""
 
+from functools import partial
+
 import pytest
 import torch
 
 import interp
-from interp import circuits, lens
+from interp import ablation, circuits, lens
 
 
 def config(**changes):
@@ -136,3 +138,19 @@ def test_weights_of_16_bits_are_read_like_others(tokens, dtype):
     ]
     for got, wanted in zip(ours, theirs, strict=True):
         torch.testing.assert_close(got.float(), wanted, atol=0.05, rtol=0.05)
+
+
+def test_positions_that_no_token_has_are_refused(tokens):
+    for experiment in (ablation.sweep, partial(ablation.ablate, heads=[(0, 1)])):
+        with pytest.raises(ValueError, match="positions end at 8 here"):
+            experiment(model(), tokens, positions=[9])
+        for odd in (3, [1.5]):
+            with pytest.raises(TypeError, match="positions are a list of whole numbers"):
+                experiment(model(), tokens, positions=odd)
+
+
+def test_a_reference_without_tokens_is_refused(tokens):
+    with pytest.raises(ValueError, match="a reference needs a real token"):
+        ablation.reference_mean(model(), tokens[:0])
+    with pytest.raises(ValueError, match="a reference needs a real token"):
+        ablation.reference_mean(model(), tokens, mask=torch.zeros(2, 9).bool())

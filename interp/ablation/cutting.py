@@ -66,7 +66,8 @@ def ablate(
     chosen = _chosen(model, site, heads, kv_heads, layers)
     examples = examples_of(tokens, mask, needs_targets=False)
     past = 0 if kv_cache is None else kv_cache.length
-    request = Request(model, examples, site, reference, _positions(positions), past, generator)
+    cut_at = _positions(positions, examples.tokens.shape[1] if kv_cache is None else None)
+    request = Request(model, examples, site, reference, cut_at, past, generator)
     cut = cut_of(kind, request)
     return run_once(
         model, examples, cut.together(chosen), needs=cut.needs, kv_cache=kv_cache, hooks=hooks
@@ -116,7 +117,8 @@ def sweep(
     every = all_heads(model, site)
     chosen = every if heads is None else checked_heads(model, heads, site=site)
     examples = examples_of(tokens, mask)
-    request = Request(model, examples, site, reference, _positions(positions), generator=generator)
+    cut_at = _positions(positions, examples.tokens.shape[1])
+    request = Request(model, examples, site, reference, cut_at, generator=generator)
     cut = cut_of(kind, request)
     plan = Plan(metric, memory, hooks, progress, cut.needs)
     outcome = run(model, examples, [cut.together([head]) for head in chosen], plan)
@@ -146,12 +148,17 @@ def _chosen(
     return chosen
 
 
-def _positions(positions: Sequence[int] | None) -> tuple[int, ...] | None:
+def _positions(positions: Sequence[int] | None, end: int | None) -> tuple[int, ...] | None:
     if positions is None:
         return None
-    chosen = tuple(int(p) for p in positions)
+    listed = positions.tolist() if isinstance(positions, Tensor) else positions
+    if not isinstance(listed, Iterable) or not all(isinstance(p, int) for p in listed):
+        raise TypeError(f"positions are a list of whole numbers, got {positions!r}")
+    chosen = tuple(int(p) for p in listed)
     if any(p < 0 for p in chosen):
         raise ValueError(f"positions are absolute, 0 is the first token; got {list(chosen)}")
+    if end is not None and any(p >= end for p in chosen):
+        raise ValueError(f"positions end at {end - 1} here, got {list(chosen)}")
     return chosen
 
 

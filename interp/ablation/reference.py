@@ -180,4 +180,8 @@ def _real(examples: Examples) -> Bool[Tensor, "B T"]:
 
 
 def _longest(examples: Examples) -> int:
-    return int(_real(examples).sum(1).max())
+    longest = int(_real(examples).sum(1).max()) if len(examples) else 0
+    if not longest:
+        got = list(examples.tokens.shape)
+        raise ValueError(f"a reference needs a real token, this one of {got} has none")
+    return longest

@@ -64,7 +64,8 @@ def run(arguments: Sequence[str]) -> int:
     except _USAGE as error:
         bad_value = isinstance(error, typer.BadParameter)  # only its long form names the option
         said = error.format_message() if bad_value else str(error)
-        typer.echo(f"interp: {' '.join(said.split())} (try interp --help)", err=True)
+        said = " ".join(said.split()) or "wanted a command"  # where there is none, it says nothing
+        typer.echo(f"interp: {said} (try interp --help)", err=True)
         return 2
     return code if isinstance(code, int) else 0
 
