@@ -54,7 +54,7 @@ def chart(
 
 
 def _head(fig: go.Figure, words: plots.About, key: str, python: str, hint: str) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="xsmall", wrap=False):
         st.markdown(f"##### {literal(words.question)}", width="stretch")
         with st.popover("", icon=":material/info:", type="tertiary", help="How to read it"):
             _reading(words)

@@ -1,4 +1,4 @@
-"""Two small components of our own: the strip of tokens, and the button that copies the link.
+"""Small components of our own: the strip of tokens, a button for the link, a way to a page.
 
 Tokens reach the page as `textContent`, so no token is markup. Nothing is loaded from elsewhere.
 """
@@ -88,6 +88,24 @@ export default function ({ parentElement }) {
 }
 """
 
+GO_CSS = """
+:host { display: none; }
+"""
+
+GO_JS = """
+export default function ({ data }) {
+  const folder = window.location.pathname.replace(/[^/]*$/, "");
+  const said = new URLSearchParams(window.location.search);
+  for (const [name, values] of Object.entries(data.says)) {
+    said.delete(name);
+    values.forEach((value) => said.append(name, value));
+  }
+  const search = said.size ? "?" + said : "";
+  window.history.pushState({}, "", folder + data.page + search);
+  window.dispatchEvent(new PopStateEvent("popstate"));
+}
+"""
+
 
 @st.cache_resource(show_spinner=False)
 def _renderer(name: str, html: str, css: str, js: str) -> Callable[..., Any]:
@@ -140,3 +158,14 @@ def copy_link() -> None:
     """A button that copies the address of the page, with all that was chosen."""
     html = "<button type='button'>Copy link to this view</button>"
     _renderer("copy_link", html, COPY_CSS, COPY_JS)(key="copy_link")
+
+
+def go_to(page: str, says: dict[str, list[str]]) -> None:
+    """Open another page; the address keeps what it says, and `says` that too.
+
+    `st.switch_page` empties the address first, and refuses where widgets are bound to it. What a
+    script sets in the session for a bound widget of another page is lost on the way: the address
+    has to say it.
+    """
+    data = {"page": page, "says": says}
+    _renderer("go_to", "<span></span>", GO_CSS, GO_JS)(key=f"go-to-{page}", data=data)

@@ -5,7 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from apps import prompts, state
-from apps.components import copy_link
+from apps.components import copy_link, go_to
 from apps.prompts import Prompt
 from apps.sources import Opened, UnreadableError, steps_of
 from apps.state import Chosen
@@ -23,7 +23,7 @@ PAGES = {
 
 
 STYLE = """<style>
-.stMainBlockContainer { max-width: 1760px; padding-top: 2.6rem; padding-bottom: 4rem; }
+.stMainBlockContainer { max-width: 1760px; padding-top: 4.2rem; padding-bottom: 4rem; }
 .stMainBlockContainer h1 { font-size: 2rem; padding-top: 0; }
 [data-testid=stSidebarUserContent] { padding-top: 0.4rem; }
 [data-testid=stPageLink] p { white-space: normal; overflow: visible; text-overflow: clip; }
@@ -136,6 +136,8 @@ def main() -> None:
     if chosen is not None:
         state.choose(chosen)
         page.run()
+    if "go" in st.session_state:
+        go_to(*st.session_state.pop("go"))
 
 
 main()

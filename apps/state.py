@@ -74,8 +74,13 @@ def pin(position: int) -> None:
 
 
 def cut(names: Sequence[str]) -> None:
-    """Choose what the page Interventions cuts; before that page is drawn."""
+    """Choose what the page Interventions cuts; from a callback of that page."""
     st.session_state["cut"] = list(names)
+
+
+def go(page: str, **says: list[str]) -> None:
+    """Open a page when this run of the script is done, its choices set; from a callback."""
+    st.session_state["go"] = (page, says)
 
 
 def available() -> dict[str, Path]:

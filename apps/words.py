@@ -11,7 +11,7 @@ from interp.probes import InductionHeads
 
 NEAR_UNIFORM = 0.9
 ESSENTIAL, NOTHING = 0.1, 0.01  # nats of Δloss
-PLACES = {"repeated_tokens": ("on the repeats", "on the rest")}
+PLACES = {"repeated_tokens": ("on the repeats", "elsewhere, where it can only guess,")}
 
 Head = tuple[int, int]
 

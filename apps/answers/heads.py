@@ -89,6 +89,12 @@ METRICS: dict[str, Metric] = {
         "loss with the head at 0 − loss as it is, over scored targets",
         'ablation.sweep(model, batch, kind="zero").effect',
     ),
+    "importance": Metric(
+        "importance", "importance (logits)", "amount",
+        "|∂ logit difference / ∂ξ| with ξ a factor on the head’s z, mean over examples "
+        "(Michel et al. 2019, there of the loss)",
+        "ablation.importance(model, batch, exact=False).importance",
+    ),
     "copying": Metric(
         "copying", "copying score", "signed",
         "Σ Re λ / Σ |λ| over the eigenvalues of W_E W_OV W_U: 1 copies, −1 suppresses",
@@ -143,6 +149,9 @@ def values(opened: Opened, metric: str, prompt: Prompt | None) -> np.ndarray:
     """One number a head, [L H]."""
     if metric == "effect":
         return as_floats(sweep(opened, prompt).effect)
+    if metric == "importance":
+        found = ablation.importance(opened.model, batch_for(opened, prompt), exact=False)
+        return as_floats(found.importance)
     if metric == "copying":
         return as_floats(circuits.copying_score(opened.model))
     found = statistics(opened, prompt)

@@ -124,6 +124,7 @@ def small_pictures(chosen: Chosen) -> None:
         answer(heads.thumbnails, chosen.opened, chosen.prompt),
         selected=(chosen.layer, chosen.head),
         causal=heads.is_causal(chosen.opened),
+        title="Which head looks where?",
         pooled_from=len(chosen.prompt.tokens),
         theme=chosen.theme,
     )

@@ -77,7 +77,7 @@ def composition(chosen: Chosen) -> None:
     left, right = st.columns(2, gap="large")
     with left:
         fig = plots.composition_graph(
-            scores, kind=kind, threshold=top * share / 100, theme=chosen.theme
+            scores, kind=kind, threshold=round(top * share / 100, 3), theme=chosen.theme
         )
         python = f'{chosen.python}scores = circuits.composition_scores(model, "{kind}")\n'
         chart(fig, "composition-graph", python=f"{python}plots.composition_graph(scores)")

@@ -1,14 +1,17 @@
 """Interventions: what the model loses without some of its heads."""
 
 import math
+from functools import partial
 
 import pandas as pd
 import streamlit as st
 
 from apps import state
-from apps.answers import cutting, heads
+from apps.answers import carrying, cutting, heads
 from apps.answers.reading import Guess
 from apps.charts import chart, clicked, literal
+from apps.prompts import label_of
+from apps.sources import UnreadableError
 from apps.state import Chosen, answer
 from apps.words import name_of, places
 from interp import plots
@@ -45,7 +48,7 @@ def named_groups(chosen: Chosen) -> dict[str, list[tuple[int, int]]]:
     return {
         "The induction heads": list(found or []),
         "The near-uniform heads": uniform,
-        f"The selected head, {chosen.head_name}": [(chosen.layer, chosen.head)],
+        f"Only {chosen.head_name}": [(chosen.layer, chosen.head)],
         "None": [],
     }
 
@@ -164,6 +167,44 @@ def sweep(chosen: Chosen, kind: str) -> None:
         st.dataframe(pd.DataFrame(cutting.sweep_rows(found)), hide_index=True)
 
 
+def patching(chosen: Chosen) -> None:
+    """Which places carry the answer from this prompt to one with a token replaced."""
+    st.markdown("#### What carries the answer?")
+    opened, prompt = chosen.opened, chosen.prompt
+    right = answer(carrying.answer_at, opened, prompt, chosen.pin)
+    present = list(dict.fromkeys(prompt.tokens))
+    vocabulary = list(range(opened.model.config.d_vocab))
+    label = partial(answer, label_of, opened)
+    wanted = literal(plots.visible(label(right)))
+    st.caption(
+        "A corrupted prompt has one token replaced wherever it stands. Carrying one head's output, "
+        f"or one position, over from the clean run: does “{wanted}” come back after token "
+        f"{chosen.pin}?"
+    )
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        first = present.index(right) if right in present else 0
+        old = st.selectbox("Replace", present, first, format_func=label, key=f"old{chosen.pin}")
+        unlike = (right + 1) % len(vocabulary)
+        new = st.selectbox("by", vocabulary, unlike, format_func=label, key=f"new{chosen.pin}")
+        by = st.segmented_control("Carry over each", ["head", "position"], default="head",
+                                  required=True, key="carry", bind="query-params")  # fmt: skip
+        asked = (prompt, (int(old), int(new)), chosen.pin, str(by))
+        known = state.known(carrying.patched, opened, *asked)
+        if known is None and not st.button("Patch", icon=":material/swap_horiz:"):
+            return
+    try:
+        values = state.work_out(carrying.patched, opened, *asked, words="Patching each place")
+    except UnreadableError as error:
+        st.text(str(error))
+        return
+    fig = plots.patching_heatmap(
+        values, across=str(by), labels=prompt.labels if by == "position" else None,
+        theme=chosen.theme,
+    )  # fmt: skip
+    python = f"{chosen.python}patching.activation_patching(model, tokens, corrupted, by={by!r})"
+    chart(fig, "patching", python=python)
+
+
 def draw() -> None:
     """The page."""
     chosen = state.chosen()
@@ -179,6 +220,7 @@ def draw() -> None:
     else:
         st.info("Choose heads above to cut them, here and over held-out samples.")
     sweep(chosen, kind)
+    patching(chosen)
 
 
 draw()

@@ -85,7 +85,7 @@ def open_attention(key: str) -> None:
     cell = clicked(key)
     if cell is not None:
         state.select(*cell)
-        st.session_state["follow"] = True
+        state.go("attention")
 
 
 def mosaic(chosen: Chosen) -> None:
@@ -104,6 +104,11 @@ def mosaic(chosen: Chosen) -> None:
     chart(fig, "start-mosaic", python=python, on_click=open_attention, hint=hint)
 
 
+def ablate(names: list[str]) -> None:
+    """Open Interventions with these heads cut."""
+    state.go("interventions", cut=names)
+
+
 def next_steps(chosen: Chosen) -> None:
     """Where to go from here."""
     st.markdown("##### Try this")
@@ -114,15 +119,14 @@ def next_steps(chosen: Chosen) -> None:
         icon=":material/visibility:",
     )
     if found:
-        words = "Ablate the induction heads"
-        if st.button(
-            words,
+        st.button(
+            "Ablate the induction heads",
             type="primary",
             icon=":material/content_cut:",
             help="Cut together, and each kept alone",
-        ):
-            state.cut([name_of(head) for head in found])
-            st.switch_page("views/interventions.py")
+            on_click=ablate,
+            args=([name_of(head) for head in found],),
+        )
     if len(chosen.steps) > 1:
         st.page_link(
             "views/training.py", label="Watch the heads form", icon=":material/show_chart:"
@@ -133,8 +137,6 @@ def next_steps(chosen: Chosen) -> None:
 def draw() -> None:
     """The page."""
     chosen = state.chosen()
-    if st.session_state.pop("follow", False):
-        st.switch_page("views/attention.py")
     st.title("Which heads do what?")
     verdict(chosen)
     cards(chosen)

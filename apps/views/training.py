@@ -26,7 +26,8 @@ def curves(chosen: Chosen) -> None:
     metric, about = str(metric), heads.METRICS[str(metric)]
     grown = answer(growth.growth, opened, tuple(chosen.steps))
     window = grown.window(metric)
-    here = {"this checkpoint": opened.step} if opened.step else {}
+    last = chosen.steps[-1]
+    here = {"this checkpoint": opened.step} if opened.step and opened.step != last else {}
     left, right = st.columns(2, gap="large")
     python = f"{chosen.python}run = interp.Run({str(opened.path)!r})\n"
     with left:

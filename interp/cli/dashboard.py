@@ -19,15 +19,15 @@ QUIET = {
 
 def open_dashboard(
     runs: Annotated[
-        list[Path] | None, typer.Argument(help="Run folders, or folders of runs.")
+        list[Path] | None, typer.Argument(help="Runs, folders of runs, or models.")
     ] = None,
     port: Annotated[int, typer.Option(help="Where it listens, on this machine only.")] = 8501,
     browser: Annotated[bool, typer.Option(help="Open the browser.")] = True,
 ) -> None:
     """Look at runs in the browser; Ctrl-C ends it."""
     for run in runs or []:
-        if not run.is_dir():
-            raise FileNotFoundError(f"there is no folder {run}")
+        if not run.exists():
+            raise FileNotFoundError(f"there is no folder or file {run}")
     command = command_line(runs or [], script=pages(), port=port, browser=browser)
     raise typer.Exit(subprocess.run(command, check=False).returncode)
 

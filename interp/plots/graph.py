@@ -14,7 +14,7 @@ from interp.plots.matrices import Composition, kept_note, pairs
 from interp.plots.text import escape, listing
 
 DASHES = {"": "solid", "K": "solid", "Q": "dash", "V": "dot"}
-MOST_WORDS = 8  # edges whose evidence is written on them
+MOST_WORDS = 4  # edges whose evidence is written on them
 
 
 @dataclass(frozen=True)

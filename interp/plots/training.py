@@ -217,11 +217,12 @@ def _marks(fig: Figure, steps: Mapping[str, float], levels: Mapping[str, float])
     line = {"color": theme.SOFT_INK, "width": 1, "dash": "dash"}
     for name, step in steps.items():
         fig.add_vline(x=step, line=line)
-        _note(fig, escape(name), x=step, y=1, yref="y domain", yanchor="top")
+        _note(fig, escape(name), x=step, y=1, yref="y domain", yanchor="top", yshift=-16)
     for name, level in levels.items():
         fig.add_hline(y=level, line=line)
         words = f"{escape(name)}: {level:.2f}"
-        fig.add_annotation(text=words, x=1, xref="x domain", xanchor="right", y=level, **_NOTE)
+        place = {"x": 1, "xref": "x domain", "xanchor": "right", "y": level, "yanchor": "top"}
+        fig.add_annotation(text=words, **_NOTE | place)
 
 
 _NOTE = {"showarrow": False, "font": {"size": 11, "color": theme.SOFT_INK}, "yanchor": "bottom"}

@@ -4,7 +4,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from interp.cli.dashboard import command_line
+
+QUIET = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+DRAWN = """() => !document.querySelector('[data-testid=stSkeleton]') &&
+  [...document.querySelectorAll('[data-testid=stPlotlyChart]')]
+    .every((chart) => chart.querySelector('.main-svg'))"""
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -34,8 +39,8 @@ def serving(runs: Sequence[Path] = (), *, folder: Path | None = None) -> Iterato
     """The dashboard on a port of its own; its address."""
     port = free_port()
     root = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "streamlit", "run", str(root / "apps" / "dashboard.py")]
-    command += [f"--server.port={port}", "--server.headless=true", "--", *map(str, runs)]
+    script = root / "apps" / "dashboard.py"
+    command = command_line(list(runs), script=script, port=port, browser=False)
     environment = os.environ | {"PYTHONPATH": str(root)}
     process = subprocess.Popen(
         command, cwd=folder or root, env=environment,
@@ -77,6 +82,8 @@ def browsing(**context: Any) -> Iterator[Any]:
 
 def settled(page: Any, seconds: float = 90) -> None:
     """Wait until the script has run and the charts are drawn."""
-    page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]',
-                           timeout=seconds * 1000)  # fmt: skip
+    for _ in range(2):  # a click may start a second run a moment later
+        page.wait_for_timeout(300)
+        page.wait_for_selector(QUIET, timeout=seconds * 1000)
+    page.wait_for_function(DRAWN, timeout=seconds * 1000)
     page.wait_for_timeout(400)

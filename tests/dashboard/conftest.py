@@ -54,6 +54,7 @@ def healthy(at: Any) -> Any:
 def arguments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A command line of its own, and a folder in which there are no ./runs."""
     monkeypatch.setattr(sys, "argv", ["dashboard.py"])
+    monkeypatch.setenv("PYTHONPATH", str(SCRIPT.parents[1]))  # for the processes it starts
     monkeypatch.chdir(tmp_path)
 
 
