@@ -225,3 +225,20 @@ def test_texts_that_make_no_batch_are_refused(speaking):
 def test_a_model_without_a_tokenizer_says_so():
     with pytest.raises(ValueError, match=r"model\.tokenizer"):
         load_hugging_face(make("llama")).to_tokens("once")
+
+
+# --- folding ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_folding_an_import_changes_nothing_and_leaves_it_alone(family):
+    from interp import fold_layer_norm
+
+    model = load_hugging_face(make(family))
+    before = {name: x.clone() for name, x in model.state_dict().items()}
+    logits = model(TOKENS)
+    folded = fold_layer_norm(model)
+    torch.testing.assert_close(folded(TOKENS), logits, atol=1e-5, rtol=1e-5)
+    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+    assert torch.equal(model(TOKENS), logits)

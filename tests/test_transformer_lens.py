@@ -59,6 +59,23 @@ def test_gbmi_checkpoint_without_buffers(shared):
         torch.testing.assert_close(cache["pattern", layer], pattern, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("name", [name for name in FIXTURES.split() if name != "shortformer"])
+def test_folded_checkpoint_survives_the_way_back(shared, name):
+    from interp import fold_layer_norm
+
+    folder = shared / "fixtures" / "tl_legacy" / name
+    model = load_transformer_lens(folder / "model.pt")
+    folded = fold_layer_norm(model)
+    tokens = torch.from_numpy(np.load(folder / "ref.npz")["tokens"])
+    torch.testing.assert_close(folded(tokens), model(tokens), atol=1e-5, rtol=1e-5)
+    if name == "gated_mlp":  # a LayerNorm's bias ends up inside the product
+        with pytest.raises(ValueError, match="mlp"):
+            legacy_state(folded)
+        return
+    again = load_transformer_lens(legacy_state(folded), legacy_config(folded.config))
+    torch.testing.assert_close(again(tokens), model(tokens), atol=1e-5, rtol=1e-5)
+
+
 configs = st.fixed_dictionaries(
     {
         "n_kv_heads": st.sampled_from([None, 1, 2]),

@@ -245,3 +245,44 @@ def test_last_norm_is_known_by_what_it_does():
         gain = norm.weight + 1 if family == "gemma2" else norm.weight
         assert found.kind == kind
         torch.testing.assert_close(found.weight, gain.detach(), atol=1e-3, rtol=1e-3)
+
+
+# --- third-party weights, and experiments --------------------------------------------------------
+
+
+@torch.no_grad()
+def test_stories_through_wrap_have_the_statistics_of_the_recorded_patterns(shared):
+    import numpy as np
+    from transformers import AutoModelForCausalLM
+
+    from interp import probes
+
+    folder = shared / "fixtures" / "stories260K"
+    reference = np.load(folder / "ref.npz")
+    tokens = torch.from_numpy(reference["tokens"])
+    model = wrap(AutoModelForCausalLM.from_pretrained(folder / "hf").eval())
+    heads = probes.head_statistics(model, tokens, rows=torch.ones_like(tokens, dtype=torch.bool))
+    for layer in range(5):
+        pattern = torch.from_numpy(reference[f"pattern_L{layer}"]).float()
+        entropy = torch.special.entr(pattern).sum(-1).mean((0, 2))
+        previous = pattern.diagonal(-1, dim1=2, dim2=3).mean((0, 2))
+        # The patterns were recorded in float16: entropies of 200 keys carry 1e-3 of that.
+        torch.testing.assert_close(heads.entropy[layer].float(), entropy, atol=3e-3, rtol=0)
+        torch.testing.assert_close(heads.previous_token[layer].float(), previous, atol=1e-3, rtol=0)
+
+
+@torch.no_grad()
+def test_experiments_on_a_wrapped_model_equal_those_on_the_loaded_one(llama):
+    from interp import ablation, load_hugging_face, patching
+
+    wrapped, loaded = wrap(llama), load_hugging_face(llama)
+    sweeps = [ablation.sweep(m, TOKENS, kind="mean", reference=TOKENS) for m in (wrapped, loaded)]
+    torch.testing.assert_close(sweeps[0].effect, sweeps[1].effect, atol=1e-5, rtol=1e-4)
+    corrupted = TOKENS.flip(0)
+    patches = [
+        patching.activation_patching(m, TOKENS, corrupted, site="z", metric="loss")
+        for m in (wrapped, loaded)
+    ]
+    torch.testing.assert_close(patches[0].effect, patches[1].effect, atol=1e-5, rtol=1e-4)
+    cut = [ablation.ablate(m, TOKENS, heads=[(0, 1), (1, 2)]) for m in (wrapped, loaded)]
+    torch.testing.assert_close(cut[0], cut[1], atol=1e-5, rtol=1e-4)
