@@ -11,7 +11,7 @@ from tests.scrambled import scrambled
 SHAPES = {
     "standard": {},
     "attention only": {"d_mlp": None},
-    "grouped, rotary": {"n_kv_heads": 2, "positional": "rotary"},
+    "grouped, rotary": {"n_kv_heads": 1, "positional": "rotary"},
     "shortformer": {"positional": "shortformer", "normalization": "rms_norm"},
     "window, alibi": {
         "attention": "window", "attention_options": {"window": 4}, "positional": "alibi",
@@ -24,7 +24,7 @@ KINDS = [kind for kind in ablation.ABLATIONS if kind != "optimal"]  # fitted: a 
 
 
 def model_of(**options) -> Transformer:
-    sizes = {"n_layers": 3, "n_heads": 4, "d_model": 32, "d_vocab": 20, "n_ctx": 24, "d_mlp": 64}
+    sizes = {"n_layers": 3, "n_heads": 2, "d_model": 16, "d_vocab": 20, "n_ctx": 24, "d_mlp": 32}
     return scrambled(TransformerConfig(**(sizes | options)))
 
 
@@ -74,9 +74,9 @@ def test_sweep_is_every_head_cut_alone_from_the_start(shape, kind, padded, token
                 ),
                 asked,
             ) - clean
-            for layer in range(3) for head in range(4)
+            for layer in range(3) for head in range(2)
         ]
-    ).view(3, 4, -1)  # fmt: skip
+    ).view(3, 2, -1)  # fmt: skip
     # float32, other batch shapes and another order of sums
     torch.testing.assert_close(swept.per_example, alone, atol=2e-5, rtol=0)
     assert alone.abs().max() > 1e-3

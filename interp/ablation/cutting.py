@@ -124,7 +124,7 @@ def sweep(
     outcome = run(model, examples, [cut.together([head]) for head in chosen], plan)
     shape = _grid(model, site)
     effects = outcome.clean.new_full((len(every), len(examples)), torch.nan)
-    effects[[every.index(head) for head in chosen]] = outcome.changed - outcome.clean
+    effects[[every.index(head) for head in chosen]] = outcome.effects
     about = {"kind": kind, "site": site, "metric": metric_name(metric)}
     fields = swept(effects.view(*shape, -1), outcome.clean, examples.weights, **about)
     return HeadSweep(**fields) if len(shape) == 2 else LayerSweep(**fields)

@@ -60,7 +60,7 @@ def group(
     sets = [*_sets(chosen), *drawn]
     plan = Plan(metric, memory, hooks, progress, cut.needs)
     outcome = run(model, examples, [cut.together(those) for those in sets], plan)
-    effects = outcome.changed - outcome.clean
+    effects = outcome.effects
     n = len(chosen)
     names = ("together", "each", "cumulative", "kept_alone", "random")
     shares = effects.split([1, n, n, n, len(drawn)])

@@ -94,6 +94,7 @@ def resample(request: Request) -> Cut:
     stored = absolute_activations(request.model, other, request.site)
     own = other.tokens is request.examples.tokens
     picks = _others(len(request.examples), len(other), own=own, generator=request.generator)
+    picks = picks.to(request.examples.tokens.device)
     _check_reach(request, int(stored.shortest), "of every reference example")
 
     def change(layer: int, head: int | None) -> Callable[[Tensor, Slots], Tensor]:

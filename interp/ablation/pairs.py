@@ -49,9 +49,9 @@ def conditional(
     outcome = _on_top(model, examples, cut, plan, cut_already, rest)
     shape = (model.config.n_layers, model.config.n_heads, len(examples))
     effects = outcome.clean.new_full(shape, torch.nan)
-    for (layer, head), changed in zip(rest, outcome.changed, strict=True):
+    for (layer, head), effect in zip(rest, outcome.effects, strict=True):
         assert head is not None
-        effects[layer, head] = changed - outcome.clean
+        effects[layer, head] = effect
     about: dict[str, Any] = {"kind": kind, "site": "z", "metric": metric_name(metric)}
     about["given"] = tuple(map(head_name, cut_already))
     return HeadSweep(**swept(effects, outcome.clean, examples.weights, **about))
@@ -89,7 +89,7 @@ def pairwise(
     plan = Plan(metric, memory, hooks, told, cut.needs)
     alone = run(model, examples, [cut.together([head]) for head in heads], plan)
     joint = alone.clean.new_zeros(n, n, len(examples))
-    joint.diagonal().copy_((alone.changed - alone.clean).T)
+    joint.diagonal().copy_(alone.effects.T)
     done = n
     for i, first in enumerate(heads[:-1]):
         others = heads[i + 1 :]

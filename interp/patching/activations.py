@@ -81,7 +81,7 @@ def activation_patching(
     plan = Plan(ends.measure, memory, hooks, progress)
     outcome = run(model, ends.base, [p.intervention(source) for p in differs], plan)
     effects = outcome.clean.new_zeros(len(patches), len(ends.base))
-    effects[[patches.index(p) for p in differs]] = outcome.changed - outcome.clean
+    effects[[patches.index(p) for p in differs]] = outcome.effects
     about = {"direction": direction, "site": site, "metric": metric_name(metric)}
     grid = effects.view(model.config.n_layers, -1, len(ends.base))
     values = (base.values, source.values)

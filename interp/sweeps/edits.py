@@ -129,6 +129,16 @@ class Intervention:
         holds = self.holds_patterns or base.holds_patterns
         return Intervention((*base.edits, *self.edits), holds)
 
+    def neutral(self) -> "Intervention":
+        """Materialise the same patterns, and change nothing."""
+        layers = sorted({edit.layer for edit in self.edits if edit.site in ("scores", "pattern")})
+        return Intervention(tuple(Edit("pattern", layer, None, as_it_is) for layer in layers))
+
+
+def as_it_is(x: Tensor, slots: Slots) -> Tensor:
+    """No change."""
+    return x
+
 
 NOTHING = Intervention()
 

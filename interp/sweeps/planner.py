@@ -30,10 +30,23 @@ Progress = Callable[[int, int], object]
 
 
 class Outcome(NamedTuple):
-    """The metric of each example, as it is and under each intervention."""
+    """The metric of each example.
+
+    Attributes:
+        clean: As it is.
+        changed: Under each intervention.
+        baseline: What that is to be compared with: `clean`, or, where it edits a pattern, a run
+            that materialises the same layers and edits nothing.
+    """
 
     clean: Float[Tensor, "B"]
     changed: Float[Tensor, "intervention B"]
+    baseline: Float[Tensor, "intervention B"]
+
+    @property
+    def effects(self) -> Float[Tensor, "intervention B"]:
+        """Changed minus baseline."""
+        return self.changed - self.baseline
 
 
 @dataclass(frozen=True)
@@ -73,24 +86,48 @@ def run(
         plan: How.
         base: Made in every run, the clean one too.
     """
-    splits = not plan.hooks and (isinstance(plan.metric, str) or plan.metric in METRICS.values())
+    asked, compared = _with_neutral_runs(interventions)
+    named = isinstance(plan.metric, str) or plan.metric in METRICS.values()
+    listened = any(hooks_in_force(model))  # whose hooks expect the batch that they were given
+    splits = named and not plan.hooks and not listened
     budget = budget_of(model, examples, plan.memory, splits=splits)
+    budget = replace(budget, interventions=1) if listened else budget
     starts = range(0, len(examples), budget.examples)
     parts = []
     with evaluating(model):
         for done, first in enumerate(starts):
             which = slice(first, min(first + budget.examples, len(examples)))
-            told = _told(plan.progress, done, len(starts), len(interventions))
-            part = _run_some(model, examples, which, interventions, plan, base, budget, told)
-            parts.append(part)
-    return Outcome(torch.cat([p.clean for p in parts]), torch.cat([p.changed for p in parts], 1))
+            told = _told(plan.progress, done, len(starts), len(asked), len(interventions))
+            parts.append(_run_some(model, examples, which, asked, plan, base, budget, told))
+    clean = torch.cat([clean for clean, _ in parts])
+    changed = torch.cat([changed for _, changed in parts], 1)
+    rows = [clean if n is None else changed[n] for n in compared]
+    baseline = torch.stack(rows) if rows else changed
+    return Outcome(clean, changed[: len(interventions)], baseline)
 
 
-def _told(progress: Progress | None, part: int, parts: int, n: int) -> Callable[[int], object]:
-    """Progress of all parts together, in interventions."""
+def _with_neutral_runs(
+    interventions: Sequence[Intervention],
+) -> tuple[list[Intervention], list[int | None]]:
+    """All that is run, and for each intervention the number of its baseline (None: clean)."""
+    asked, numbers = list(interventions), {}
+    compared: list[int | None] = []
+    for intervention in interventions:
+        neutral = intervention.neutral()
+        if neutral.edits and neutral not in numbers:
+            numbers[neutral] = len(asked)
+            asked.append(neutral)
+        compared.append(numbers.get(neutral))
+    return asked, compared
+
+
+def _told(
+    progress: Progress | None, part: int, parts: int, n_run: int, n: int
+) -> Callable[[int], object]:
+    """Progress of all parts together, in interventions; neutral runs are not counted apart."""
     if progress is None:
         return lambda done: None
-    return lambda done: progress((part * n + done) // parts, n)
+    return lambda done: progress((part * n_run + done) * n // (parts * n_run), n)
 
 
 def _run_some(
@@ -102,8 +139,8 @@ def _run_some(
     base: Intervention,
     budget: Budget,
     told: Callable[[int], object],
-) -> Outcome:
-    """Sweep some of the examples."""
+) -> tuple[Float[Tensor, "B"], Float[Tensor, "intervention B"]]:
+    """Sweep some of the examples: the metric of each, clean and under each intervention."""
     examples = examples.rows(which)
     clean = clean_run(model, examples, interventions, plan, base, which=which)
     measure = measure_of(plan.metric, clean.logits)
@@ -118,7 +155,7 @@ def _run_some(
             changed[n] = measured(measure, own, examples)
         done += len(numbers)
         told(done)
-    return Outcome(values, changed)
+    return values, changed
 
 
 def entries_of(model: Any, interventions: Sequence[Intervention], hooks: Hooks = ()) -> list[Entry]:
