@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import interp
-from interp import ablation, circuits, lens
+from interp import ablation, circuits, lens, plots
 
 
 def config(**changes):
@@ -154,3 +154,10 @@ def test_a_reference_without_tokens_is_refused(tokens):
         ablation.reference_mean(model(), tokens[:0])
     with pytest.raises(ValueError, match="a reference needs a real token"):
         ablation.reference_mean(model(), tokens, mask=torch.zeros(2, 9).bool())
+
+
+def test_what_an_attention_map_shows_and_who_draws_a_batch_are_checked():
+    with pytest.raises(ValueError, match="what is one of probability"):
+        plots.attention(torch.eye(3)[None], what="foo")
+    with pytest.raises(TypeError, match="drawn by a torch.Generator, got int"):
+        interp.tasks.make("copy").batch(3, 5)

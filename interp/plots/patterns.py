@@ -92,6 +92,8 @@ def attention(
     Raises:
         ValueError: shapes that don't fit, or weight on keys that the mask hides.
     """
+    if what not in WHAT:
+        raise ValueError(f"what is one of {', '.join(WHAT)}, not {what!r}")
     array, names = maps(pattern, names)
     places = places_of(array.shape, queries, keys, labels)
     panels = panels_of(array, seen_by(array, mask, causal, places), outline)
@@ -134,8 +136,6 @@ def _notes(
 
 
 def _span(panels: Panels, what: str, full_range: bool) -> tuple[float, float]:
-    if what not in WHAT:
-        raise ValueError(f"what is one of {', '.join(WHAT)}, not {what!r}")
     fixed = scales.limits(panels.values, WHAT[what][0])
     if full_range or what != "probability":
         return fixed

@@ -38,6 +38,7 @@ class Task:
         """`n` sequences of a split, on the CPU; the two splits never share one.
 
         Raises:
+            TypeError: The generator is none.
             ValueError: `n` is not positive, there is no such split, or a generator of another
                 device.
         """
@@ -45,6 +46,9 @@ class Task:
             raise ValueError(f"a batch has 1 or more sequences, got {n}")
         if split not in SPLITS:
             raise ValueError(f"the splits are {' and '.join(SPLITS)}, got {split!r}")
+        if not isinstance(generator, torch.Generator):
+            got = type(generator).__name__
+            raise TypeError(f"a batch is drawn by a torch.Generator, got {got}")
         if generator.device.type != "cpu":
             raise ValueError(
                 f"tasks draw on the CPU, the generator is on {generator.device}: move the batch"
