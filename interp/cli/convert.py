@@ -1,11 +1,14 @@
 """`interp convert`: somebody's model into a folder of ours, or a HookedTransformer's file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from interp.cli.terminal import print_json
+
+if TYPE_CHECKING:
+    from interp.model import Transformer
 
 
 def convert_model(
@@ -28,8 +31,7 @@ def convert_model(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Open a model of any format that is read, and write it anew."""
-    from interp.checkpoint import save
-    from interp.interop import Hints, format_of, open_model, save_transformer_lens
+    from interp.interop import Hints, format_of, open_model
 
     hints = Hints(
         config=config,
@@ -40,15 +42,9 @@ def convert_model(
         missing_biases="zero" if zero_biases else "refuse",
     )
     found, model = format_of(source, hints), open_model(source, hints)
-    for_hooked = out.suffix in (".pt", ".pth")
-    if for_hooked:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        save_transformer_lens(model, out)
-    else:
-        save(model, out, source={"path": str(source), "format": found})
     said = {
         "format": found,
-        "written": "transformer_lens" if for_hooked else "interp",
+        "written": _write(model, out, {"path": str(source), "format": found}),
         "path": out,
         "layers": model.config.n_layers,
         "heads": model.config.n_heads,
@@ -61,3 +57,16 @@ def convert_model(
         f"{source} ({found}): {said['layers']} layers of {said['heads']} heads, "
         f"{said['parameters']:,} parameters → {out} ({said['written']})"
     )
+
+
+def _write(model: "Transformer", out: Path, source: dict[str, str]) -> str:
+    """Write a model as the suffix says; which format that is."""
+    from interp.checkpoint import save
+    from interp.interop import save_transformer_lens
+
+    if out.suffix not in (".pt", ".pth"):
+        save(model, out, source=source)
+        return "interp"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    save_transformer_lens(model, out)
+    return "transformer_lens"

@@ -53,13 +53,7 @@ def load_transformer_lens(
     """
     if missing_biases not in ("refuse", "zero"):
         raise ValueError(f"missing_biases must be 'refuse' or 'zero', got {missing_biases!r}")
-    found: Legacy | None = None
-    if isinstance(source, Mapping):
-        tensors = Tensors(source, "state dict")
-    elif whole_module:
-        tensors, found = read_whole_module(source)
-    else:
-        tensors = read_tensors(source)
+    tensors, found = _opened(source, whole_module)
     ours = config_from_legacy(_config(source, config, found))
     if missing_biases == "zero":
         tensors = _with_zero_biases(tensors, ours)
@@ -68,6 +62,14 @@ def load_transformer_lens(
     unused = [*BUFFERS, "pos_embed.W_pos"] if ours.positional == "alibi" else BUFFERS
     tensors.check_all_taken(unused)
     return model
+
+
+def _opened(
+    source: str | Path | Mapping[str, Tensor], whole_module: bool
+) -> tuple[Tensors, Legacy | None]:
+    if isinstance(source, Mapping):
+        return Tensors(source, "state dict"), None
+    return read_whole_module(source) if whole_module else (read_tensors(source), None)
 
 
 def _config(source: Any, config: Legacy | str | Path | None, found: Legacy | None) -> Legacy:

@@ -10,12 +10,8 @@ OFFSET = 2
 
 def opt(values: Values, tensors: Tensors) -> tuple[TransformerConfig, dict[str, Reader]]:
     """OPT with norms before each part (all but the 350M model)."""
-    refuse(
-        values,
-        do_layer_norm_before=True,
-        _remove_final_layer_norm=False,
-        word_embed_proj_dim=values["hidden_size"],
-    )
+    refuse(values, do_layer_norm_before=True, _remove_final_layer_norm=False)
+    refuse(values, word_embed_proj_dim=values["hidden_size"])
     affine = values.get("layer_norm_elementwise_affine", True)
     biases = ("qkv", "o", "mlp") if values.get("enable_bias", True) else ()
     config = TransformerConfig(
