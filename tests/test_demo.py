@@ -12,6 +12,8 @@ from analyses import head_ablation, head_entropy, induction_heads
 from interp import probes, report
 from interp.cli import run as cli
 from interp.metrics import accuracy, scored_counts, weighted_mean
+from interp.report.roles import word_for
+from interp.report.subject import periods_of
 from interp.tasks import make
 from tests.demonstration import trained_demo
 
@@ -126,6 +128,33 @@ def test_majority_head_is_near_uniform_and_essential(counted):
     assert role.entropy > 0.99
     assert abs(role.flattened) < 0.01
     assert any("is near-uniform" in s and "and essential" in s for s in report.verdict(counted))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "word"),
+    [
+        ((3.0, 2.5, 3.5, 1.0), "essential"),
+        ((0.03, 0.01, 0.05, 1.0), "of use"),
+        ((-0.03, -0.05, -0.01, 1.0), "harmful"),
+        ((-0.03, -0.08, 0.02, 1.0), "of unclear use"),
+        ((0.03, -0.02, 0.08, 1.0), "of unclear use"),
+        ((0.001, -0.002, 0.002, 0.1), "idle"),
+        ((0.001, -0.002, 0.002, 1.0), "dispensable"),
+    ],
+)
+def test_word_for_a_head_goes_by_its_interval_and_its_write(numbers, word):
+    effect, low, high, write = numbers
+    assert word_for(effect, low=low, high=high, write=write) == word
+
+
+def test_smallest_vocabularies_are_not_asked_for_blocks_that_do_not_fit():
+    sizes = {"n_layers": 1, "n_heads": 1, "d_model": 8, "n_ctx": 16}
+    for d_vocab, asked in ((3, False), (4, True)):
+        model = interp.Transformer(interp.TransformerConfig(d_vocab=d_vocab, **sizes))
+        periods, withheld = periods_of(model, make("markov"))
+        assert (bool(periods), withheld) == (asked, False)
+        if asked:
+            probes.find_induction_heads(model, periods=periods, n_sequences=2)
 
 
 def test_induction_is_not_looked_for_where_no_repeats_fit(counted):

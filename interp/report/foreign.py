@@ -30,7 +30,7 @@ def subject_of_file(path: str | Path, hints: Hints | None = None) -> Subject:
     draw = torch.Generator().manual_seed(SEED)
     batch, reference = shown_to(model, draw), shown_to(model, draw)
     room = room_of(model)
-    periods = room.default_periods() if room.longest >= SHORTEST and _predicts(model) else ()
+    periods = room.default_periods() if room.longest > SHORTEST and _predicts(model) else ()
     return Subject(
         name=path.stem,
         run=None,

@@ -5,7 +5,7 @@ from typing import Literal
 
 from interp.report.findings import Findings
 
-Word = Literal["essential", "of use", "idle", "dispensable", "harmful"]
+Word = Literal["essential", "of use", "idle", "dispensable", "harmful", "of unclear use"]
 
 ESSENTIAL = 0.05  # nats
 NOTHING = 0.01  # nats
@@ -25,9 +25,7 @@ class Role:
         write: Norm of what it writes, as a share of the median head's.
         effect: What cutting it costs, in nats.
         flattened: What making its pattern uniform costs.
-        word: "essential" if cutting it surely costs more than 0.05 nats; "idle" if it costs less
-            than 0.01 and the head writes little; "dispensable" if only the first; "harmful" if
-            the loss falls; else "of use".
+        word: See `word_for`.
     """
 
     head: tuple[int, int]
@@ -59,17 +57,30 @@ def roles_of(findings: Findings) -> list[Role]:
                 write=write,
                 effect=effect,
                 flattened=float(findings.flattened.effect[head]),
-                word=_word(effect, low, high, write),
+                word=word_for(effect, low=low, high=high, write=write),
             )
         )
     return roles
 
 
-def _word(effect: float, low: float, high: float, write: float) -> Word:
+def word_for(effect: float, *, low: float, high: float, write: float) -> Word:
+    """What a head is, by what cutting it costs.
+
+    "essential" if that is surely more than 0.05 nats, "of use" if it surely costs something (0.01
+    or more), "harmful" if the loss surely falls by as much. If it is less than 0.01, "idle" where
+    the head writes little too, else "dispensable". "of unclear use" if the interval holds 0 and
+    the effect is not small.
+
+    Args:
+        effect: Ablated minus clean, in nats.
+        low: Lower end of its interval.
+        high: Upper end.
+        write: Norm of what it writes, as a share of the median head's.
+    """
     if low > ESSENTIAL:
         return "essential"
-    if high < -NOTHING:
-        return "harmful"
-    if abs(effect) >= NOTHING:
+    if abs(effect) < NOTHING:
+        return "idle" if write < LITTLE else "dispensable"
+    if low > 0:
         return "of use"
-    return "idle" if write < LITTLE else "dispensable"
+    return "harmful" if high < 0 else "of unclear use"

@@ -90,7 +90,8 @@ def periods_of(model: Transformer, task: Task) -> tuple[tuple[int, ...], bool]:
     if isinstance(task.config, RepeatedTokens) and task.config.withheld_periods:
         return task.config.withheld_periods, True
     room = room_of(model)
-    return (room.default_periods() if room.longest >= SHORTEST else ()), False
+    # One more token than the shortest block, so that the control can have another period.
+    return (room.default_periods() if room.longest > SHORTEST else ()), False
 
 
 def _repeats(
