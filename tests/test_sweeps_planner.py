@@ -110,14 +110,15 @@ def test_a_bound_divides_examples_and_interventions(model, tokens):
     whole = budget_of(model, asked, 6 * (3 * one + kept))
     assert (whole.examples, whole.interventions) == (6, 3)
     assert budget_of(model, asked, 1, splits=False).examples == 6
+    n_by_n = 3 * 4 * 4 * 12**2
+    with_patterns = budget_of(model, asked, 6 * (2 * (one + n_by_n) + kept), patterns=True)
+    assert (with_patterns.examples, with_patterns.interventions) == (6, 2)
 
 
 def test_no_batch_is_larger_than_its_bound(model, tokens):
     rows = []
-    hook = [("blocks.3.hook_resid_post", lambda x, _: rows.append(len(x)))]
     one = 4 * 12 * (2 * 128 + 4 * 32)
     kept = 4 * 12 * (2 * 4 * 32 + 16)
-    del hook
     run_layer = model.blocks[3].forward
 
     def watched(resid, tap, where):

@@ -27,7 +27,14 @@ class Budget:
     interventions: int
 
 
-def budget_of(model: Any, examples: Examples, memory: int | None, *, splits: bool = True) -> Budget:
+def budget_of(
+    model: Any,
+    examples: Examples,
+    memory: int | None,
+    *,
+    splits: bool = True,
+    patterns: bool = False,
+) -> Budget:
     """Divide a bound between the clean run, which is kept, and the runs that start from it.
 
     A run's peak is in an MLP or at the logits (twice: their softmax). What one intervention on one
@@ -38,12 +45,14 @@ def budget_of(model: Any, examples: Examples, memory: int | None, *, splits: boo
         examples: On what.
         memory: The bound in bytes; None: a default.
         splits: Whether the examples may be swept some at a time.
+        patterns: Whether runs materialise a layer's pattern (scores, pattern, and one between).
     """
     (n, length), config = examples.tokens.shape, model.config
     on_cpu = examples.tokens.device.type == "cpu"
     if memory is None:
         memory = MEMORY if on_cpu else MEMORY_ELSEWHERE
     running = 4 * length * (2 * widest(model) + 4 * config.d_model)
+    running += 3 * 4 * config.n_heads * length**2 if patterns else 0
     kept = 4 * length * (2 * config.n_layers * config.d_model + config.d_vocab)
     some = min(n, max(1, memory // (running + kept))) if splits else n
     left = memory - some * kept

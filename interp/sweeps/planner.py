@@ -90,7 +90,8 @@ def run(
     named = isinstance(plan.metric, str) or plan.metric in METRICS.values()
     listened = any(hooks_in_force(model))  # whose hooks expect the batch that they were given
     splits = named and not plan.hooks and not listened
-    budget = budget_of(model, examples, plan.memory, splits=splits)
+    patterns = len(asked) > len(interventions)
+    budget = budget_of(model, examples, plan.memory, splits=splits, patterns=patterns)
     budget = replace(budget, interventions=1) if listened else budget
     starts = range(0, len(examples), budget.examples)
     parts = []
