@@ -1,0 +1,1 @@
+"""What `attention_claims.py` measures, by subject."""
