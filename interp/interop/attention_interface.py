@@ -128,7 +128,7 @@ def attention_function(
         return before(
             module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **given
         )
-    _refuse(dropout, others)
+    _refuse(type(module).__name__, dropout, others)
     if not isinstance(attention_mask, Visible):
         causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
         attention_mask = _visible_of(attention_mask, query, key, causal, sliding_window)
@@ -146,14 +146,14 @@ def _before(module: Any) -> Callable[..., Any]:
     return AttentionInterface().get_interface(name, own)
 
 
-def _refuse(dropout: float, others: dict[str, Any]) -> None:
+def _refuse(who: str, dropout: float, others: dict[str, Any]) -> None:
     if dropout:
         raise ValueError(
             f"attention dropout of {dropout} in training mode can't be observed; call model.eval()"
         )
     for name in ("s_aux", "position_bias", "head_mask"):
         if others.get(name) is not None:
-            raise ValueError(f"the model passes {name!r} to its attention, which is not supported")
+            raise ValueError(f"{who} passes {name!r} to its attention, which is not supported")
 
 
 def mask_function(

@@ -126,12 +126,17 @@ def _read_shards(folder: Path, files: list[Path]) -> Tensors:
 def _safetensors(path: Path) -> dict[str, Reader]:
     from safetensors import SafetensorError, safe_open
 
+    def read(name: str) -> Tensor:
+        # Opened anew, so that what was read is unmapped again once it is copied.
+        with safe_open(path, framework="pt") as opened:
+            return opened.get_tensor(name)
+
     try:
-        opened = safe_open(path, framework="pt")
-        names = list(opened.keys())
+        with safe_open(path, framework="pt") as opened:
+            names = list(opened.keys())
     except SafetensorError as error:
         raise ValueError(f"{path}: not a whole safetensors file ({error})") from error
-    return {name: lambda name=name: opened.get_tensor(name) for name in names}
+    return {name: lambda name=name: read(name) for name in names}
 
 
 def _torch_file(path: Path) -> object:
