@@ -156,3 +156,11 @@ def test_view_of_a_layer_counts_the_keys_that_its_mask_shows():
     model(tokens, kernel=kernel)
     expected = torch.arange(1, 25).clamp(max=6)
     assert torch.equal(AttentionView.of(calls[0]).visible_keys()[0, 0], expected)
+
+
+@pytest.mark.parametrize("kind", ["longformer", "performer"])
+def test_one_graph_holds_the_whole_model(kind):
+    model, tokens = model_of(kind), some_tokens(length=24)
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(tokens), model(tokens))

@@ -73,7 +73,7 @@ class Performer(Featured):
         return (_exponent(y, w) - above).exp()
 
     def _directions(self, x: Tensor) -> Float[Tensor, "feature d_head"]:
-        return _kept_directions(self, x.shape[-1]).to(x)
+        return _kept(self.features, x.shape[-1], self.orthogonal, self.seed).to(x)
 
 
 def positive_features(
@@ -118,9 +118,18 @@ def directions(
 
 
 @lru_cache(maxsize=64)
-def _kept_directions(rule: Performer, d_head: int) -> Tensor:
-    generator = torch.Generator().manual_seed(rule.seed)
-    return directions(rule.features, d_head, generator=generator, orthogonal=rule.orthogonal)
+def _drawn(features: int, d_head: int, orthogonal: bool, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return directions(features, d_head, generator=generator, orthogonal=orthogonal)
+
+
+def _kept(features: int, d_head: int, orthogonal: bool, seed: int) -> Tensor:
+    return _drawn(features, d_head, orthogonal, seed)
+
+
+# A compiled graph takes the directions as they are. torch.compiler.assume_constant_result does
+# this too, but loads the compiler when it is imported.
+_kept._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def redrawn(rule: Performer, generator: torch.Generator) -> Performer:
