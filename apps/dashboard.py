@@ -135,7 +135,10 @@ def main() -> None:
     chosen = sidebar()
     if chosen is not None:
         state.choose(chosen)
-        page.run()
+        try:
+            page.run()
+        except UnreadableError as error:
+            st.text(str(error))
     if "go" in st.session_state:
         go_to(*st.session_state.pop("go"))
 

@@ -11,7 +11,7 @@ from interp.probes import InductionHeads
 
 NEAR_UNIFORM = 0.9
 ESSENTIAL, NOTHING = 0.1, 0.01  # nats of Δloss
-PLACES = {"repeated_tokens": ("on the repeats", "elsewhere, where it can only guess,")}
+PLACES = {"repeated_tokens": ("on the repeats", "elsewhere, where it can only guess")}
 
 Head = tuple[int, int]
 
@@ -40,10 +40,14 @@ def induction_sentence(found: InductionHeads | None) -> str:
     return f"{listing(named)} are induction heads."
 
 
-def uniform_sentence(uniform: Sequence[Head], evenness: np.ndarray, effect: np.ndarray) -> str:
-    """Which heads attend almost evenly, and whether the model needs them."""
+def uniform_sentence(
+    uniform: Sequence[Head], evenness: np.ndarray, effect: np.ndarray | None
+) -> str:
+    """Which heads attend almost evenly, and whether the model needs them, if Δloss is known."""
     if not uniform:
         return "No head is near-uniform."
+    if effect is None:
+        return f"Near-uniform: {listing([f'{name_of(h)} ({evenness[h]:.2f})' for h in uniform])}."
     needed = [head for head in uniform if effect[head] >= ESSENTIAL]
     if not needed:
         listed = listing([f"{name_of(h)} ({evenness[h]:.2f})" for h in uniform])
@@ -58,6 +62,8 @@ def uniform_sentence(uniform: Sequence[Head], evenness: np.ndarray, effect: np.n
 
 def loss_sentence(opened: Opened, card: ScoreCard) -> str:
     """How well the model does."""
+    if not np.isfinite(card.loss):
+        return "Its logits are not over the tokens that it reads: there is no loss to speak of."
     asked, rest = places(opened)
-    words = f"Loss {asked} {card.loss:.2f} nats"
-    return f"{words}, {rest} {card.elsewhere:.2f}." if np.isfinite(card.elsewhere) else f"{words}."
+    words = f"Loss {asked}: {card.loss:.2f} nats"
+    return f"{words}; {rest}: {card.elsewhere:.2f}." if np.isfinite(card.elsewhere) else f"{words}."

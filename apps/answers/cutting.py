@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from apps.answers.heads import batch_for
+from apps.answers.heads import asking, batch_for
 from apps.answers.reading import Guess, guesses, logits_of, losses_from
 from apps.prompts import Prompt
 from apps.sources import Opened
@@ -108,7 +108,7 @@ def group(
     """Δloss of a set of heads: together, each, and each kept alone."""
     found = ablation.group(
         opened.model,
-        batch_for(opened, prompt),
+        asking(opened, prompt),
         heads=heads,
         kind=kind,
         reference=_reference(opened, prompt, kind),

@@ -6,10 +6,11 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from apps.prompts import Prompt, samples
+from apps.prompts import Prompt, sample, samples
 from apps.sources import Opened, UnreadableError
 from interp import ablation, circuits, probes
 from interp.attention.features import Featured
+from interp.metrics import UNSCORED
 from interp.plots.arrays import as_floats
 from interp.plots.pooling import max_pool, pool_factor
 from interp.plots.sprite import TILE_CELLS
@@ -104,16 +105,21 @@ METRICS: dict[str, Metric] = {
 
 
 def batch_for(opened: Opened, prompt: Prompt | None) -> Batch:
-    """The prompt, or held-out samples if there is none.
-
-    Raises:
-        UnreadableError: There are no samples for this model.
-    """
+    """The prompt, or held-out samples if none is given; one sequence where there are no samples."""
     if prompt is not None:
         return prompt.batch
-    batch = samples(opened)
-    if batch is None:
-        raise UnreadableError("there are no samples for this model; choose “this prompt”")
+    return samples(opened) or sample(opened, 0).batch
+
+
+def asking(opened: Opened, prompt: Prompt | None) -> Batch:
+    """The same, for what needs a loss.
+
+    Raises:
+        UnreadableError: Nothing is asked there.
+    """
+    batch = batch_for(opened, prompt)
+    if not bool((batch.targets != UNSCORED).any()):
+        raise UnreadableError("nothing is asked of these tokens, so there is no loss to change")
     return batch
 
 
@@ -130,7 +136,7 @@ def sweep(
     opened: Opened, prompt: Prompt | None, kind: str = "zero", *, progress: Progress | None = None
 ) -> ablation.HeadSweep:
     """Δloss of each head, cut alone."""
-    batch = batch_for(opened, prompt)
+    batch = asking(opened, prompt)
     reference = batch if kind in ("mean", "grand_mean", "resample") else None
     generator = torch.Generator().manual_seed(0) if kind == "resample" else None
     found = ablation.sweep(
@@ -150,7 +156,7 @@ def values(opened: Opened, metric: str, prompt: Prompt | None) -> np.ndarray:
     if metric == "effect":
         return as_floats(sweep(opened, prompt).effect)
     if metric == "importance":
-        found = ablation.importance(opened.model, batch_for(opened, prompt), exact=False)
+        found = ablation.importance(opened.model, asking(opened, prompt), exact=False)
         return as_floats(found.importance)
     if metric == "copying":
         return as_floats(circuits.copying_score(opened.model))

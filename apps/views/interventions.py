@@ -116,7 +116,7 @@ def group_bars(chosen: Chosen, cut: cutting.Heads, kind: str) -> None:
     elsewhere = answer(cutting.elsewhere, chosen.opened, cut, kind)
     asked, rest = places(chosen.opened)
     said = f"Over held-out samples. {asked.capitalize()}: {bars.effects[0]:+.2f} nats together"
-    st.caption(said + ("." if elsewhere is None else f", {rest}: {elsewhere:+.2f}."))
+    st.caption(said + ("." if elsewhere is None else f"; {rest}: {elsewhere:+.2f}."))
 
 
 def stop() -> None:

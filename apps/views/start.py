@@ -17,7 +17,7 @@ from apps.words import (
 )
 from interp import plots
 
-MANY_HEADS = 48  # beyond, the sweep over all heads waits until it is asked for
+MANY_HEADS = 48  # beyond, the verdict does without the sweep over all heads
 
 
 def verdict(chosen: Chosen) -> None:
@@ -26,11 +26,13 @@ def verdict(chosen: Chosen) -> None:
     found = answer(heads.induction_heads, opened)
     said = [f"**{literal(induction_sentence(found))}**"]
     evenness = answer(heads.values, opened, "normalized_entropy", None)
-    if evenness.size <= MANY_HEADS:
-        uniform = answer(heads.statistics, opened, None).near_uniform()
+    uniform = answer(heads.statistics, opened, None).near_uniform()
+    card = answer(reading.score_card, opened)
+    effect = None
+    if uniform and evenness.size <= MANY_HEADS and math.isfinite(card.loss):
         effect = answer(heads.values, opened, "effect", None)
-        said.append(literal(uniform_sentence(uniform, evenness, effect)))
-    said.append(literal(loss_sentence(opened, answer(reading.score_card, opened))))
+    said.append(literal(uniform_sentence(uniform, evenness, effect)))
+    said.append(literal(loss_sentence(opened, card)))
     st.markdown(" ".join(said))
 
 
@@ -43,12 +45,15 @@ def cards(chosen: Chosen) -> None:
     asked, rest = places(chosen.opened)
     columns = st.columns(4)
     columns[0].metric(
-        f"Loss {asked}", f"{card.loss:.2f}", border=True,
+        f"Loss {asked}", number(card.loss, ".2f"), border=True,
         help=f"Nats a scored target, over held-out samples. {rest.capitalize()}: "
         f"{card.elsewhere:.2f}. A blind guess: {blind_guess(chosen):.2f}.",
     )  # fmt: skip
     columns[1].metric(
-        f"Accuracy {asked}", f"{card.accuracy:.0%}", border=True, help="Over held-out samples."
+        f"Accuracy {asked}",
+        number(card.accuracy, ".0%"),
+        border=True,
+        help="Over held-out samples.",
     )
     columns[2].metric(
         "Highest induction score", f"{name_of(best)} · {induction[best]:.2f}", border=True,
@@ -59,6 +64,11 @@ def cards(chosen: Chosen) -> None:
         help="Mean normalised entropy of 0.9 or more, over rows that see 8 keys or more. "
         "Near-uniform is not useless: see Δloss on the page Heads.",
     )  # fmt: skip
+
+
+def number(value: float, form: str) -> str:
+    """A number, or a dash where there is none."""
+    return format(value, form) if math.isfinite(value) else "–"
 
 
 def blind_guess(chosen: Chosen) -> float:

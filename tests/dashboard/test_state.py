@@ -96,6 +96,22 @@ def test_broken_weights_and_folders_that_are_no_run_are_one_sentence(tmp_path: P
     assert "nothing can't be opened" in words(healthy(at))
 
 
+FOREIGN = ("stories260K/hf", "stories260K/stories260K.bin", "tracr_reverse", "tl_legacy/standard")
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("page", ["start", "attention", "interventions"])
+def test_models_of_other_libraries_open(shared: Path, name: str, page: str):
+    at = healthy(app(page, runs=[shared / "fixtures" / name]))
+    assert not at.error
+    assert at.selectbox(key="run").value == Path(name).name
+
+
+def test_a_loss_that_is_not_asked_for_is_one_sentence():
+    at = healthy(app("heads", metric="Δloss", over="this prompt", prompt="typed", typed="1"))
+    assert "nothing is asked of these tokens" in words(at)
+
+
 def test_two_sessions_keep_their_own_choices():
     first, second = app("heads", run="majority"), app("heads", run="induction")
     first.pills(key="metric").set_value("entropy").run()
