@@ -18,6 +18,8 @@ SHAPES = {
     },
     "parallel": {"parallel": True},
     "normalised writes": {"post_normalization": "rms_norm"},
+    "linear": {"attention": "linear"},
+    "smeared, sinks": {"smeared_keys": True, "sink_logits": True},
     "gated, soft caps": {"gated_mlp": True, "score_soft_cap": 2.0},
 }  # fmt: skip
 KINDS = [kind for kind in ablation.ABLATIONS if kind != "optimal"]  # fitted: a test of its own

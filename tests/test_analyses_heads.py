@@ -33,5 +33,5 @@ def test_pruning_ends_where_every_order_ends(demo, tmp_path):
     curves = found["loss_rise"]
     ends = [curve[-1] for curve in [*curves["random"], curves["effect when cut alone"]]]
     assert max(ends) - min(ends) < 1e-3
-    assert 0 < found["can_go"]["importance by logit difference"] < 8
+    assert 0 < found["can_go"]["effect when cut alone"] < 8
     assert (tmp_path / "are_heads_needed.html").stat().st_size > 1000
