@@ -2,10 +2,10 @@
 
 Question: Versions 3 and 4 of TransformerLens can't share an environment, so that the tests compare
     keys and shapes with fixtures only. Does version 3 itself load the files, strictly?
-Method: Scrambled models of 31 kinds, written by `save_transformer_lens`, loaded by
+Method: Scrambled models of 33 kinds, written by `save_transformer_lens`, loaded by
     `HookedTransformer.load_state_dict(strict=True)`; logits, all activations that both name alike,
     and the way back through `load_transformer_lens` with `cfg.to_dict()`.
-Finding: TransformerLens 3.9.0 loads all 31 and agrees: logits within 1.1e-6 and activations within
+Finding: TransformerLens 3.9.0 loads all 33 and agrees: logits within 1.2e-6 and activations within
     5.7e-6 of the largest entry; what comes back is bit-equal.
 Run: in an environment with transformer-lens 3.9 beside interp,
     python analyses/cross_check_hooked_transformer.py OUT
@@ -66,6 +66,12 @@ KINDS: dict[str, dict[str, Any]] = {
         "final_normalization": "rms_norm_pre",
     },
     "solu": {"activation": "solu"},
+    "solu_ln": {"activation": "solu", "mlp_normalization": "layer_norm"},
+    "solu_ln, folded": {
+        "activation": "solu",
+        "normalization": "layer_norm_pre",
+        "mlp_normalization": "layer_norm_pre",
+    },
     "squared relu": {"activation": "squared_relu"},
     "tanh gelu": {"activation": "gelu_tanh"},
     "soft caps": {"score_soft_cap": 3.0, "logit_soft_cap": 5.0},

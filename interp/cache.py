@@ -203,7 +203,7 @@ class ActivationCache(Mapping[Key, Tensor]):
 
 
 _IN_ATTN = ("q", "k", "v", "rot_q", "rot_k", "z", "result", "pattern", "attn_scores")
-_IN_MLP = ("pre", "pre_linear", "post")
+_IN_MLP = ("pre", "pre_linear", "mid", "post")
 _PART_OF: dict[str, str] = {**{n: "attn" for n in _IN_ATTN}, **{n: "mlp" for n in _IN_MLP}}
 
 _ALIASES = {

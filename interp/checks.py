@@ -68,6 +68,7 @@ def check_choices(config: Any) -> None:
         "normalization": norms,
         "post_normalization": norms,
         "qk_normalization": norms,
+        "mlp_normalization": norms,
         "final_normalization": (None, *norms),
         "activation": tuple(ACTIVATIONS),
     }
@@ -107,6 +108,8 @@ def check_combinations(config: Any) -> None:
     for name in ("gated_mlp", "parallel"):
         if getattr(config, name) and config.d_mlp is None:
             raise ValueError(f"{name} needs an MLP: give d_mlp, or leave it False")
+    if config.mlp_normalization != "none" and (config.d_mlp is None or config.gated_mlp):
+        raise ValueError("mlp_normalization needs an MLP that is not gated, or be left 'none'")
     if config.tied_embeddings and config.vocab_out != config.d_vocab:
         raise ValueError(
             f"tied_embeddings needs as many logits as tokens: d_vocab is {config.d_vocab}, "

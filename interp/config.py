@@ -51,6 +51,8 @@ class TransformerConfig:
         final_normalization: Before the unembedding. None: as before each part.
         qk_normalization: Of each head's queries and keys, before rotation; one gain for all heads.
             Source: Henry et al. 2020.
+        mlp_normalization: Of the MLPs' activations, before W_out. Source: Elhage et al. 2022,
+            "Softmax Linear Units".
         norm_eps: Added to the variance.
         parallel: Attention and MLP both read what enters the block.
         attention: What a token may see, one of `interp.attention.MASKS`; a tuple gives one a layer.
@@ -93,6 +95,7 @@ class TransformerConfig:
     post_normalization: Normalization = "none"
     final_normalization: Normalization | None = None
     qk_normalization: Normalization = "none"
+    mlp_normalization: Normalization = "none"
     norm_eps: float = 1e-5
     parallel: bool = False
     attention: str | tuple[str, ...] = "causal"

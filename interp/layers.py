@@ -177,11 +177,18 @@ class MLP(MLPWeights, nn.Module):
         self.up = Linear(config.d_model, d_mlp, bias)
         self.gate = Linear(config.d_model, d_mlp, gate_bias) if config.gated_mlp else None
         self.down = Linear(d_mlp, config.d_model, bias)
+        self.ln = norm_of(config, config.mlp_normalization, d_mlp)
 
     def forward(self, x: Float[Tensor, "batch pos d_model"], tap: Tap) -> Tensor:
-        """What the MLP writes; `hook_pre` is before the activation, `hook_pre_linear` beside it."""
+        """What the MLP writes; `hook_pre` is before the activation, `hook_pre_linear` beside it.
+
+        Where the activation is normalised, `hook_mid` is before that, `hook_post` behind.
+        """
         if self.gate is None:
-            return self.down(tap("hook_post", self.act(tap("hook_pre", self.up(x)))))
+            post = self.act(tap("hook_pre", self.up(x)))
+            if self.ln.kind != "none":
+                post = self.ln(tap("hook_mid", post), tap.under("ln"))
+            return self.down(tap("hook_post", post))
         pre = tap("hook_pre", self.gate(x))
         linear = tap("hook_pre_linear", self.up(x))
         return self.down(tap("hook_post", self.act(pre) * linear))

@@ -51,5 +51,7 @@ def _in_block(config: TransformerConfig) -> list[str]:
         names += ["hook_mlp_in"] if config.parallel else ["hook_resid_mid", "hook_mlp_in"]
         names += _norm("ln2", config.normalization)
         names += ["mlp.hook_pre", *(["mlp.hook_pre_linear"] if config.gated_mlp else [])]
+        if config.mlp_normalization != "none":
+            names += ["mlp.hook_mid", *_norm("mlp.ln", config.mlp_normalization)]
         names += ["mlp.hook_post", *_norm("ln2_post", config.post_normalization), "hook_mlp_out"]
     return [*names, "hook_resid_post"]

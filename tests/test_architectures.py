@@ -28,6 +28,7 @@ ACTING = {
     "parallel": True,
     "attention_scale": (0.1, 0.7),
     "activation": "solu",
+    "mlp_normalization": "layer_norm",
 }
 
 
@@ -48,6 +49,7 @@ def test_a_field_changes_what_is_computed(field):
         {"final_normalization": "rms_norm_pre"},
         {"bias": ("qkv", "gate"), "gated_mlp": True},
         {"d_vocab_out": 5},
+        {"activation": "solu", "mlp_normalization": "layer_norm"},
     ],
 )
 def test_hooks_that_change_nothing_change_nothing(fields):
@@ -119,6 +121,7 @@ REFUSED = {
     "takes factor": {"positional": "rotary", "rotary_scaling": {"kind": "linear"}},
     "alibi_slopes needs one a head": {"positional": "alibi", "alibi_slopes": (1.0,)},
     "tied_embeddings": {"tied_embeddings": True, "d_vocab_out": 3},
+    "mlp_normalization": {"mlp_normalization": "layer_norm", "gated_mlp": True},
 }
 
 

@@ -123,6 +123,26 @@ def test_round_trip_computes_the_same(fields):
     torch.testing.assert_close(again(tokens), model(tokens), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["layer_norm", "layer_norm_pre"])
+@torch.no_grad()
+def test_solu_with_its_norm(kind):
+    fields = {"activation": "solu", "normalization": kind, "mlp_normalization": kind, "d_mlp": 12}
+    sizes = {"n_layers": 2, "n_heads": 4, "d_model": 16, "d_vocab": 9, "n_ctx": 8}
+    model = scrambled(TransformerConfig(**sizes, **fields))
+    config = legacy_config(model.config)
+    assert config["act_fn"] == "solu_ln"
+    tokens = torch.tensor([[1, 2, 3, 1, 2, 3, 8]])
+    again = load_transformer_lens(legacy_state(model), config)
+    torch.testing.assert_close(again(tokens), model(tokens))
+    _, cache = model.run_with_cache(tokens)
+    mid, post = cache["mid", 0], cache["post", 0]
+    torch.testing.assert_close(mid, cache["pre", 0] * cache["pre", 0].softmax(-1))
+    normed = torch.nn.functional.layer_norm(mid, (12,))
+    gain = 1 if kind.endswith("pre") else model.blocks[0].mlp.ln.weight
+    shift = 0 if kind.endswith("pre") else model.blocks[0].mlp.ln.bias
+    torch.testing.assert_close(post, normed * gain + shift)
+
+
 def test_files_round_trip_with_the_config_beside_them(tmp_path):
     model = scrambled(TransformerConfig(n_layers=2, n_heads=2, d_model=8, d_vocab=5, n_ctx=6))
     path = save_transformer_lens(model, tmp_path / "old.pt", full_masks=True)
@@ -137,7 +157,7 @@ FIELDS_WE_LACK = {
     "use_yarn_rope": True,
     "clip_qkv": 8.0,
     "use_attention_sinks": True,
-    "act_fn": "solu_ln",
+    "act_fn": "xielu",
     "positional_embedding_type": "relative_positional_bias",
     "normalization_type": "BN",
     "rotary_base_local": 10_000,
@@ -165,6 +185,7 @@ CANNOT_WRITE = {
     "final_normalization": {"final_normalization": "none"},
     "activation": {"activation": "tanh", "d_mlp": 4},
     "post_normalization": {"post_normalization": "layer_norm"},
+    "mlp_normalization": {"mlp_normalization": "layer_norm", "d_mlp": 4},
     "smeared_keys": {"smeared_keys": True},
     "sink_logits": {"sink_logits": True},
 }

@@ -196,6 +196,7 @@ def _native_fields(config: TransformerConfig) -> dict[str, Any]:
         "parallel": config.parallel,
         "post_normalization": config.post_normalization != "none",
         "qk_normalization": config.qk_normalization != "none",
+        "mlp_normalization": config.mlp_normalization != "none",
         "attention": fields.get("use_local_attn", False),
         "attention_scale": fields.get("scale_attn_by_inverse_layer_idx", False),
         "positional": fields["positional_embedding_type"] not in ("standard", "rotary"),

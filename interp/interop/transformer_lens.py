@@ -97,7 +97,8 @@ def _recipes(config: TransformerConfig, tensors: Tensors) -> dict[str, Reader]:
     }
     for layer in range(config.n_layers):
         block = f"blocks.{layer}"
-        for norm in ("ln1", "ln2", "ln1_post", "ln2_post", "attn.q_norm", "attn.k_norm"):
+        norms = ("ln1", "ln2", "ln1_post", "ln2_post", "attn.q_norm", "attn.k_norm", "mlp.ln")
+        for norm in norms:
             recipes |= _norm(tensors, f"{block}.{norm}")
         recipes |= _attention(config, tensors, f"{block}.attn")
         if config.d_mlp is not None:

@@ -73,10 +73,15 @@ def _positive(cap: float | None) -> float | None:
 def _mlp(legacy: Legacy) -> dict[str, Any]:
     if legacy.get("attn_only"):
         return {}
-    name = legacy.get("act_fn", "relu")
+    name, inside = legacy.get("act_fn", "relu"), "none"
+    if name == "solu_ln":
+        has_gain = legacy.get("normalization_type", "LN") == "LN"
+        name, inside = "solu", "layer_norm" if has_gain else "layer_norm_pre"
     if name not in ACTIVATION_OF:
-        raise ValueError(f"config: act_fn={name!r} is not supported ({', '.join(ACTIVATION_OF)})")
+        known = ", ".join([*ACTIVATION_OF, "solu_ln"])
+        raise ValueError(f"config: act_fn={name!r} is not supported ({known})")
     return {
+        "mlp_normalization": inside,
         "d_mlp": legacy.get("d_mlp") or 4 * legacy["d_model"],
         "activation": ACTIVATION_OF[name],
         "gated_mlp": bool(legacy.get("gated_mlp")),

@@ -82,7 +82,7 @@ def legacy_config(config: TransformerConfig) -> dict[str, Any]:
         "d_mlp": config.d_mlp,
         "gated_mlp": config.gated_mlp,
         "parallel_attn_mlp": config.parallel,
-        "act_fn": _named("activation", config.activation, ACTIVATION_OF),
+        "act_fn": _activation(config),
     }
     fields |= _norms(config) | _kinds(config) | _scale(config)
     return fields | _positions(config)
@@ -92,6 +92,7 @@ _TRANSLATED = {
     *("n_layers", "n_heads", "n_kv_heads", "d_model", "d_head", "d_mlp", "d_vocab", "d_vocab_out"),
     *("n_ctx", "norm_eps", "score_soft_cap", "logit_soft_cap", "gated_mlp", "parallel"),
     *("activation", "normalization", "final_normalization", "post_normalization"),
+    *("mlp_normalization",),
     *("qk_normalization", "attention", "attention_options", "attention_scale", "positional"),
     *("rotary_dim", "rotary_base", "rotary_interleaved", "rotary_scaling", "alibi_slopes"),
     # Of weights, which are written in full, and of training:
@@ -101,6 +102,18 @@ _TRANSLATED = {
 
 def _default(field: Field[Any]) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _activation(config: TransformerConfig) -> str:
+    """Their name; "solu_ln" has a norm whose kind follows from that of the blocks."""
+    if config.mlp_normalization == "none":
+        return _named("activation", config.activation, ACTIVATION_OF)
+    has_gain = config.normalization == "layer_norm"
+    if config.activation == "solu" and config.mlp_normalization == (
+        "layer_norm" if has_gain else "layer_norm_pre"
+    ):
+        return "solu_ln"
+    raise _cannot("mlp_normalization", config.mlp_normalization)
 
 
 def _named(field: str, ours: str, theirs: Mapping[Any, str]) -> Any:
@@ -258,7 +271,7 @@ def _attention_state(attn: Any, name: str) -> dict[str, Tensor]:
 def _mlp_state(mlp: Any, name: str) -> dict[str, Tensor]:
     state = {f"{name}.{part}": getattr(mlp, part) for part in ("W_in", "b_in", "W_out", "b_out")}
     if mlp.gate is None:
-        return state
+        return state | _norm_state(mlp.ln, f"{name}.ln")
     for part in ("b_in", "b_gate"):
         if bool(getattr(mlp, part).any()):
             raise ValueError(
