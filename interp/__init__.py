@@ -8,7 +8,18 @@ from interp.config import TransformerConfig
 from interp.model import Transformer
 
 if TYPE_CHECKING:
-    from interp import ablation, attention, circuits, dynamics, lens, patching, plots, probes, tasks
+    from interp import (
+        ablation,
+        attention,
+        circuits,
+        dynamics,
+        lens,
+        patching,
+        plots,
+        probes,
+        report,
+        tasks,
+    )
     from interp.folding import (
         center_unembed,
         center_writing_weights,

@@ -1,4 +1,4 @@
-"""Training: what a run folder holds, exact resume, and what is refused."""
+"""Training: what a run folder holds, and exact resume."""
 
 import json
 import os
@@ -15,57 +15,22 @@ import torch
 import interp
 from interp import probes
 from interp.runs import checkpoint_steps, read_metrics
-from interp.tasks import Batch, make
+from interp.tasks import Batch
 from interp.training import TrainingOptions, TrainingStopped
-
-OPTIONS = {
-    "steps": 24,
-    "batch_size": 4,
-    "evaluation_size": 8,
-    "evaluate_every": 10,
-    "warmup_steps": 5,
-    "checkpoints_per_octave": 2,
-    "progress": False,
-    "device": "cpu",
-}
-
-
-def tiny_task():
-    return make("repeated_tokens", vocab=16, length=16, max_period=6, max_prefix=2)
-
-
-def tiny_config(**changes):
-    sizes = {"n_layers": 2, "n_heads": 2, "d_model": 16, "d_vocab": 17, "n_ctx": 16}
-    return interp.TransformerConfig(**sizes, bos_token=16, **changes)
-
-
-def trained(out, config=None, task=None, **changes):
-    return interp.train(config or tiny_config(), task or tiny_task(), out=out, **OPTIONS | changes)
-
-
-def same_weights(a, b):
-    return all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
-
-
-def untimed(metrics):
-    return [{k: v for k, v in line.items() if k != "seconds"} for line in metrics]
+from tests.tiny_runs import (
+    Cancelled,
+    cancel_at,
+    same_weights,
+    tiny_config,
+    tiny_task,
+    trained,
+    untimed,
+)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("runs") / "whole")
-
-
-class Cancelled(Exception):
-    pass
-
-
-def cancel_at(step):
-    def progress(done, total):
-        if done >= step:
-            raise Cancelled
-
-    return progress
 
 
 # --- the folder ----------------------------------------------------------------------------
@@ -218,13 +183,13 @@ def test_signal_saves_and_stops_and_the_run_goes_on_as_if_nothing_was(number, tm
 def test_killed_process_leaves_a_folder_that_loads_and_resumes(run, tmp_path):
     out = tmp_path / "a"
     code = (
-        "import sys; sys.path[:0] = sys.argv[2:]\n"
-        "from test_training import trained\n"
+        "import sys\n"
+        "from tests.tiny_runs import trained\n"
         "import time\n"
         "trained(sys.argv[1], progress=lambda done, total: time.sleep(60 * (done == 20)))\n"
     )
-    here = Path(__file__).parent
-    process = subprocess.Popen([sys.executable, "-c", code, out, here, Path.cwd()])
+    root = Path(__file__).parents[1]
+    process = subprocess.Popen([sys.executable, "-c", code, out], cwd=root)
     deadline = time.monotonic() + 60
     while checkpoint_steps(out)[-1:] != [20]:
         assert process.poll() is None
@@ -264,79 +229,3 @@ def test_function_serves_as_a_task_and_padding_is_no_part_of_it(tmp_path):
     assert one.metrics[-1]["train_loss"] < one.metrics[1]["train_loss"]
     with pytest.raises(ValueError, match="give tokens instead"):
         _ = one.task
-
-
-# --- what is refused -----------------------------------------------------------------------
-
-
-def test_folder_that_holds_a_run_is_refused(run):
-    with pytest.raises(FileExistsError, match="is in use"):
-        trained(run.path)
-
-
-def test_folder_that_another_process_writes_to_is_refused(tmp_path):
-    from interp.training.folder import claimed
-
-    with claimed(tmp_path), pytest.raises(FileExistsError, match="another process"):
-        trained(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"seed": 1}, r"training.seed = 0, not 1"),
-        ({"config": tiny_config(d_mlp=8)}, r"model.d_mlp = None, not 8"),
-        ({"task": make("repeated_tokens", vocab=16, length=12, max_period=6)}, "task.options"),
-    ],
-)
-def test_other_settings_than_the_folders_are_refused_by_name(run, changes, named):
-    with pytest.raises(ValueError, match=named):
-        trained(run.path, resume=True, **changes)
-
-
-def test_run_of_an_older_version_that_lacks_a_setting_goes_on(tmp_path):
-    with pytest.raises(Cancelled):
-        trained(tmp_path / "a", progress=cancel_at(10))
-    path = tmp_path / "a/config.json"
-    described = json.loads(path.read_text())
-    del described["model"]["logit_soft_cap"], described["training"]["precision"]
-    del described["task"]["options"]["scored"]
-    path.write_text(json.dumps(described))
-    assert trained(tmp_path / "a", resume=True).finished
-
-
-def test_diverged_loss_is_said_and_not_saved(tmp_path):
-    with pytest.raises(FloatingPointError, match=r"diverged; try a learning rate below 1e\+30"):
-        trained(tmp_path / "a", learning_rate=1e30, warmup_steps=0, clip_norm=None)
-    assert all(x.isfinite().all() for x in interp.load(tmp_path / "a").parameters())
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"steps": 0}, "steps must be"),
-        ({"learning_rate": -1.0}, "learning_rate must be"),
-        ({"betas": (0.9, 1.0)}, "betas"),
-        ({"learning_rat": 1.0}, "did you mean 'learning_rate'"),
-        ({"task": "repeated_token"}, "did you mean repeated_tokens"),
-        ({"task": make("running_majority", length=64)}, "n_ctx=16"),
-        ({"task": make("text", length=16)}, "d_vocab=17"),
-    ],
-)
-def test_bad_input_is_refused_before_anything_is_written(changes, said, tmp_path):
-    with pytest.raises(ValueError, match=said):
-        trained(tmp_path / "a", **changes)
-    assert not (tmp_path / "a").exists()
-
-
-def test_checkpoint_that_is_not_there_names_the_nearest(run):
-    with pytest.raises(FileNotFoundError, match="nearest are 16, 20, 23"):
-        interp.load(run.path, step=18)
-
-
-def test_broken_state_is_said(run, tmp_path):
-    with pytest.raises(Cancelled):
-        trained(tmp_path / "a", progress=cancel_at(10))
-    (tmp_path / "a/checkpoints/newest.safetensors").write_bytes(b"junk")
-    with pytest.raises(ValueError, match="not a whole state"):
-        trained(tmp_path / "a", resume=True)

@@ -13,7 +13,7 @@ import torch
 import interp
 from interp.runs import checkpoint_steps
 from interp.tasks import Batch
-from tests.test_training import Cancelled, cancel_at, same_weights, tiny_config, trained, untimed
+from tests.tiny_runs import Cancelled, cancel_at, same_weights, tiny_config, trained, untimed
 
 ROOT = Path(__file__).parents[1]
 TINY = [

@@ -1,11 +1,14 @@
 """`interp train`: one run, from flags or a file."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from interp.cli.terminal import print_json
+
+if TYPE_CHECKING:
+    from interp.cli.settings import Sections
 
 Set = Annotated[
     list[str] | None,
@@ -42,7 +45,7 @@ def train_run(
     On many devices or processes: torchrun --nproc-per-node N -m interp train …
     """
     import interp
-    from interp.cli import settings as given
+    from interp.cli.settings import built
     from interp.training.workers import is_main
 
     flags = {
@@ -51,14 +54,8 @@ def train_run(
         "training": {"steps": steps, "batch_size": batch_size, "learning_rate": learning_rate},
     }
     flags["model"]["init_seed"] = flags["training"]["seed"] = seed
-    begun = resume and (out / "config.json").exists()
-    sections = given.merged(
-        given.sections_of_folder(out) if begun else given.default_sections(),
-        given.sections_of_file(config) if config else {},
-        {section: _given(values) for section, values in flags.items()},
-        given.sections_of_pairs(settings or []),
-    )
-    model, made, options = given.built(sections)
+    sections = _sections(config, flags, settings or [], folder=out if resume else None)
+    model, made, options = built(sections)
     run = interp.train(
         model,
         made,
@@ -78,6 +75,21 @@ def train_run(
         return
     typer.echo(_summary(last))
     typer.echo(f"next: interp analyze {run.path}")
+
+
+def _sections(
+    config: Path | None, flags: "Sections", pairs: list[str], *, folder: Path | None
+) -> "Sections":
+    """What was asked for, over what a folder that is gone on with was begun with."""
+    from interp.cli import settings as given
+
+    begun = folder is not None and (folder / "config.json").exists()
+    return given.merged(
+        given.sections_of_folder(folder) if begun and folder else given.default_sections(),
+        given.sections_of_file(config) if config else {},
+        {section: _given(values) for section, values in flags.items()},
+        given.sections_of_pairs(pairs),
+    )
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:

@@ -142,11 +142,6 @@ def keep_metrics(folder: Path, *, until: int) -> None:
     write_atomic(folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept))
 
 
-def forget_metrics(folder: Path) -> None:
-    """Begin metrics.jsonl anew."""
-    write_atomic(folder / METRICS, "")
-
-
 def append_metrics(folder: Path, line: Mapping[str, Any]) -> None:
     """Add an evaluation to metrics.jsonl, at once."""
     with (folder / METRICS).open("a") as file:

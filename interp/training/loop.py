@@ -18,7 +18,6 @@ from interp.training.evaluation import best_heads, held_out_scores
 from interp.training.folder import (
     append_metrics,
     claimed,
-    forget_metrics,
     keep_metrics,
     open_folder,
     restore_state,
@@ -89,23 +88,14 @@ def train(
         "task": source.described,
         "training": chosen.to_dict(),
     }
+    how = {"compile_model": compile_model, "micro_batch_size": micro_batch_size}
     with listening_for_stop() as stop, joined(device) as workers:
-        trainer = Trainer(
-            Transformer(config),
-            source.train,
-            chosen,
-            workers=workers,
-            compile_model=compile_model,
-            micro_batch_size=micro_batch_size,
-        )
+        model = Transformer(config)
+        trainer = Trainer(model, source.train, chosen, workers=workers, **how)
         with claimed(folder) if workers.main else nullcontext():
             loop = _Loop(trainer, folder, source, stop)
             begun = workers.main and open_folder(folder, described, resume=resume)
-            if workers.from_main(begun):
-                loop.restore()
-            else:
-                loop.begin()
-            loop.run(progress if workers.main else False)
+            loop.go(progress, restored=workers.from_main(begun))
     return Run(folder, trainer.model.eval())
 
 
@@ -121,20 +111,17 @@ class _Loop:
         self.source, self.evaluated = source, _evaluated(source, options, self.workers.device)
         self.saved_at = time.perf_counter()
 
-    def begin(self) -> None:
-        """Measure and keep the untrained model."""
+    def go(self, progress: Progress, *, restored: bool) -> None:
+        """Begin, or go back to where the folder's run stopped; then make the missing steps."""
+        if restored:
+            restore_state(self.folder, self.trainer)
         if self.workers.main:
-            forget_metrics(self.folder)
-        self._measure_and_save()
+            keep_metrics(self.folder, until=self.trainer.step if restored else -1)
+        if not restored:
+            self._measure_and_save()
+        self._steps(progress if self.workers.main else False)
 
-    def restore(self) -> None:
-        """Go back to where the folder's run stopped."""
-        restore_state(self.folder, self.trainer)
-        if self.workers.main:
-            keep_metrics(self.folder, until=self.trainer.step)
-
-    def run(self, progress: Progress) -> None:
-        """Make the steps that are missing."""
+    def _steps(self, progress: Progress) -> None:
         trainer, steps = self.trainer, self.trainer.options.steps
         trainer.model.train()
         with shown(progress, self.folder.name, steps=steps) as report:

@@ -1,0 +1,86 @@
+"""Training: what is refused, each in one line."""
+
+import json
+
+import pytest
+
+import interp
+from interp.tasks import make
+from interp.training.folder import claimed
+from tests.tiny_runs import Cancelled, cancel_at, tiny_config, trained
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("runs") / "whole")
+
+
+def test_folder_that_holds_a_run_is_refused(run):
+    with pytest.raises(FileExistsError, match="is in use"):
+        trained(run.path)
+
+
+def test_folder_that_another_process_writes_to_is_refused(tmp_path):
+    with claimed(tmp_path), pytest.raises(FileExistsError, match="another process"):
+        trained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"seed": 1}, r"training.seed = 0, not 1"),
+        ({"config": tiny_config(d_mlp=8)}, r"model.d_mlp = None, not 8"),
+        ({"task": make("repeated_tokens", vocab=16, length=12, max_period=6)}, "task.options"),
+    ],
+)
+def test_other_settings_than_the_folders_are_refused_by_name(run, changes, named):
+    with pytest.raises(ValueError, match=named):
+        trained(run.path, resume=True, **changes)
+
+
+def test_run_of_an_older_version_that_lacks_a_setting_goes_on(tmp_path):
+    with pytest.raises(Cancelled):
+        trained(tmp_path / "a", progress=cancel_at(10))
+    path = tmp_path / "a/config.json"
+    described = json.loads(path.read_text())
+    del described["model"]["logit_soft_cap"], described["training"]["precision"]
+    del described["task"]["options"]["scored"]
+    path.write_text(json.dumps(described))
+    assert trained(tmp_path / "a", resume=True).finished
+
+
+def test_diverged_loss_is_said_and_not_saved(tmp_path):
+    with pytest.raises(FloatingPointError, match=r"diverged; try a learning rate below 1e\+30"):
+        trained(tmp_path / "a", learning_rate=1e30, warmup_steps=0, clip_norm=None)
+    assert all(x.isfinite().all() for x in interp.load(tmp_path / "a").parameters())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"steps": 0}, "steps must be"),
+        ({"learning_rate": -1.0}, "learning_rate must be"),
+        ({"betas": (0.9, 1.0)}, "betas"),
+        ({"learning_rat": 1.0}, "did you mean 'learning_rate'"),
+        ({"task": "repeated_token"}, "did you mean repeated_tokens"),
+        ({"task": make("running_majority", length=64)}, "n_ctx=16"),
+        ({"task": make("text", length=16)}, "d_vocab=17"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(changes, said, tmp_path):
+    with pytest.raises(ValueError, match=said):
+        trained(tmp_path / "a", **changes)
+    assert not (tmp_path / "a").exists()
+
+
+def test_checkpoint_that_is_not_there_names_the_nearest(run):
+    with pytest.raises(FileNotFoundError, match="nearest are 16, 20, 23"):
+        interp.load(run.path, step=18)
+
+
+def test_broken_state_is_said(run, tmp_path):
+    with pytest.raises(Cancelled):
+        trained(tmp_path / "a", progress=cancel_at(10))
+    (tmp_path / "a/checkpoints/newest.safetensors").write_bytes(b"junk")
+    with pytest.raises(ValueError, match="not a whole state"):
+        trained(tmp_path / "a", resume=True)
