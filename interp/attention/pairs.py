@@ -42,7 +42,7 @@ def weights_at(
     seen = pairs_seen(call.visible, at)
     # Where nothing is to be said, the exponent is made 0: its gradient stays finite.
     exponent = pair_scores(call, at) - log_sum_exp
-    weight = torch.where(seen & (log_sum_exp > float("-inf")), exponent, 0.0).exp().clamp(max=1.0)
+    weight = torch.where(seen & (log_sum_exp != float("-inf")), exponent, 0.0).exp().clamp(max=1.0)
     return torch.where(seen, weight, unseen).masked_fill(index < 0, float("nan"))
 
 

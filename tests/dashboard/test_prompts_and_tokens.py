@@ -94,11 +94,12 @@ def test_half_precision_weights_are_drawn(tiny, dtype: torch.dtype):
         assert not at.error
 
 
-def test_numbers_that_are_none_are_marked_not_zero(tiny, tmp_path: Path):
+@pytest.mark.parametrize("metric", ["first token", "uniformity"])
+def test_numbers_that_are_none_are_marked_not_zero(tiny, tmp_path: Path, metric: str):
     model = interp.load(tiny())
     with torch.no_grad():
         model.blocks[0].attn.W_Q[1] = torch.nan
-    at = healthy(app("heads", runs=[interp.save(model, tmp_path / "broken")], metric="first token"))
+    at = healthy(app("heads", runs=[interp.save(model, tmp_path / "broken")], metric=metric))
     assert "crossed out" in words(at)
     heatmap = spec_of(charts(at)[0])["data"][0]
     values = array_of(heatmap["z"])
