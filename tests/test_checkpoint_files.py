@@ -117,3 +117,8 @@ def test_config_that_is_no_json(tmp_path):
         load_transformer_lens(path)
     with pytest.raises(ValueError, match="needs its config"):
         load_transformer_lens(torch.load(path, weights_only=True))
+
+
+def test_config_that_is_an_object(tmp_path):
+    with pytest.raises(TypeError, match=r"cfg\.to_dict"):
+        load_transformer_lens(saved(tmp_path), Config({}))

@@ -12,7 +12,7 @@ from tests.scrambled import scrambled
 
 
 def test_a_hugging_face_folder_is_analysed_on_its_own_samples(tmp_path, capsys):
-    save_with_tokenizer(make("llama"), tmp_path / "model")
+    save_with_tokenizer(make("llama", max_position_embeddings=20), tmp_path / "model")
     out = tmp_path / "out"
     command = ["analyze", str(tmp_path / "model"), "--out", str(out), "--no-progress", "--json"]
     assert run(command) == 0

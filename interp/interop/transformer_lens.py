@@ -143,7 +143,8 @@ def _mlp(config: TransformerConfig, tensors: Tensors, name: str) -> dict[str, Re
         own = take(f"{name}.b_out", (d,))
         if not config.gated_mlp:
             return own
-        return own + take(f"{name}.b_in", (m,)) @ take(f"{name}.W_out", (m, d))
+        moved = take(f"{name}.b_in", (m,)).float() @ take(f"{name}.W_out", (m, d)).float()
+        return own + moved.to(own.dtype)
 
     def b_in() -> Tensor:
         own = take(f"{name}.b_in", (m,))

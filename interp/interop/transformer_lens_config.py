@@ -17,10 +17,15 @@ def read_legacy_config(config: Legacy | str | Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: There is no such file.
+        TypeError: It is neither.
         ValueError: It holds no JSON object.
     """
     if isinstance(config, Mapping):
         return dict(config)
+    if not isinstance(config, str | Path):
+        raise TypeError(
+            f"config must be a dict (cfg.to_dict()) or a path to JSON, got {type(config).__name__}"
+        )
     path = Path(config)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: wanted a config (JSON), there is none")
