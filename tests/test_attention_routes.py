@@ -29,6 +29,13 @@ TOLERANCE = {
 kinds = pytest.mark.parametrize("rule", KINDS.values(), ids=KINDS)
 
 
+@pytest.fixture(autouse=True)
+def _skip_however_short(monkeypatch):
+    """Small tests run the computations that are meant for long sequences."""
+    monkeypatch.setattr(routes, "SHORTEST", 0)
+    monkeypatch.setattr(routes, "SHORTEST_PADDED", 0)
+
+
 def dense(q, k, v, seen, *, scale=0.3):
     """The definition, in float64; rows that see nothing are zeros."""
     q, k, v = (x.double() for x in (q, k, v))
@@ -155,6 +162,14 @@ def test_a_call_that_sees_most_keys_stays_dense():
     assert not routes.can_skip(call_of(*drawn(50, 50), Window(40)))
     extra = torch.ones(1, 1, 101, 101, dtype=torch.bool)
     assert not routes.can_skip(call_of(*drawn(101, 101), Window(7), extra=extra))
+
+
+def test_short_calls_stay_dense_and_padded_ones_longer(monkeypatch):
+    monkeypatch.undo()
+    real = torch.ones(2, 300, dtype=torch.bool)
+    assert not routes.can_skip(call_of(*drawn(101, 101), Window(7)))
+    assert routes.can_skip(call_of(*drawn(300, 300), Window(7)))
+    assert not routes.can_skip(call_of(*drawn(300, 300), Window(7), real_q=real, real_k=real))
 
 
 def test_keys_that_are_not_the_first_ones_stay_dense():

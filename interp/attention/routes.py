@@ -20,6 +20,9 @@ from interp.attention.window import Window
 WORTH = 2
 """How many times more keys there must be than a row sees, before skipping pays."""
 
+SHORTEST, SHORTEST_PADDED = 256, 512
+"""Fewer keys than this are faster with a mask; padded examples, done one by one, need more."""
+
 
 def window(call: AttentionCall, rule: Window) -> Tensor:
     """A band of the window's width."""
@@ -61,7 +64,9 @@ def can_skip(call: AttentionCall) -> bool:
     rule: Any = visible.rule
     if type(rule) not in ROUTES or visible.extra is not None or visible.n_q > visible.n_k:
         return False
-    return visible.n_k >= WORTH * rule.reach and _consecutive(visible)
+    padded = visible.real_q is not None or visible.real_k is not None
+    least = max(WORTH * rule.reach, SHORTEST_PADDED if padded else SHORTEST)
+    return visible.n_k >= least and _consecutive(visible)
 
 
 def skipping(call: AttentionCall) -> Float[Tensor, "batch head q d_value"]:
