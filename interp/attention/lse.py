@@ -19,8 +19,9 @@ from interp.attention.tiles import of_heads, tiles
 
 Op = Callable[[Tensor, Tensor, Tensor, bool, Tensor | None, float], tuple[Tensor, Tensor]]
 
-CHUNK = 4 << 20
-"""Bytes of packed buffers at a time, but at least one head: small ones stay in the cache."""
+CHUNK = 10 << 20
+"""Bytes of packed buffers at a time, but at least one head: small ones stay in the cache, and many
+runs wait for their threads."""
 
 
 def _flash_cpu(

@@ -108,15 +108,14 @@ def head_statistics(
 ) -> HeadStatistics:
     """Statistics of all heads in one forward pass, exactly, in O(n) memory.
 
-    Where a hook asks for scores or pattern, they are those of the pattern as it flowed on.
-
     Args:
         model: A `Transformer`, or a wrapped model of another library.
         tokens: Token ids.
         mask: True for real tokens; pads are neither rows nor keys.
         rows: Which rows count. None: all real ones but those of `model.config.bos_token`.
         also: What costs a further pass: "renyi", "max_weight", "top_keys"; and "per_position".
-        hooks: Interventions to run the model under.
+        hooks: Interventions to run the model under; a pattern that one asks for is measured as it
+            flowed on.
         progress: Called with how many layers are done, and out of how many.
         min_keys: Keys that a row may see at least, to count for `near_uniform`.
         batch_size: Examples at a time; None: all at once. It changes nothing else.
@@ -127,8 +126,6 @@ def head_statistics(
         ValueError: Something unknown in `also`; shapes do not fit; a layer without softmax.
     """
     check_ids(tokens)
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     parts = [_cut(x, tokens, batch_size) for x in (tokens, mask, rows)]
     told = _Told(progress, len(parts[0]) * model.config.n_layers)
     how = {"also": also, "hooks": hooks, "min_keys": min_keys, "memory": memory}
@@ -140,6 +137,8 @@ def head_statistics(
 
 def _cut(x: Tensor | None, tokens: Tensor, batch_size: int | None) -> Sequence[Any]:
     """Batches of examples; of None, as many."""
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     size = max(1, len(tokens)) if batch_size is None else batch_size
     return [None] * len(tokens.split(size)) if x is None else x.split(size)
 

@@ -109,7 +109,8 @@ class LinearProbe:
     def predict(self, activations: Float[Tensor, "*example d"]) -> Shaped[Tensor, "*example"]:
         """The class, or the value, of each activation."""
         found = self._known()
-        scores = activations.detach().double() @ found.direction.double().T + found.bias.double()
+        direction, bias = (x.to(activations.device).double() for x in (found.direction, found.bias))
+        scores = activations.detach().double() @ direction.T + bias
         if self.kind == "ridge":
             return scores[..., 0].float()
         classes = torch.tensor(found.classes, device=scores.device)
