@@ -127,3 +127,31 @@ def test_edges_refuse_what_they_cannot_do(ends):
         patching.edge_patching(model_of(post_normalization="rms_norm"), *ends)
     with pytest.raises(ValueError, match="faithful to"):
         patching.faithfulness_curve(model, ends[0], ends[0], scores=scores)
+
+
+def test_everything_runs_under_the_hooks_that_are_given(ends):
+    """With a head's z doubled, edges are those of the model whose W_O is doubled there."""
+    model, other = model_of(d_mlp=32), model_of(d_mlp=32)
+    with torch.no_grad():
+        other.blocks[0].attn.W_O[1] *= 2
+
+    def double(z, hook):
+        assert len(z) == 3  # as if it ran alone
+        z[:, :, 1] *= 2
+
+    hooks = [("blocks.0.attn.hook_z", double)]
+    for score in (patching.edge_patching, patching.edge_attribution):
+        torch.testing.assert_close(
+            score(model, *ends, hooks=hooks).scores,
+            score(other, *ends).scores,
+            atol=2e-5,
+            rtol=1e-4,
+            equal_nan=True,
+        )
+    told = []
+    patching.edge_attribution(model, *ends, steps=3, progress=lambda *at: told.append(at))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+    scores = patching.edge_patching(other, *ends)
+    wanted = patching.faithfulness_curve(other, *ends, scores=scores)
+    got = patching.faithfulness_curve(model, *ends, scores=scores, hooks=hooks)
+    torch.testing.assert_close(got.value, wanted.value, atol=2e-5, rtol=1e-4)

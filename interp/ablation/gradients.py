@@ -16,6 +16,7 @@ from interp.sweeps import (
     SITES,
     Examples,
     Interval,
+    Progress,
     bootstrap_interval,
     evaluating,
     examples_of,
@@ -77,6 +78,8 @@ def importance(
     normalize_layers: bool = False,
     mask: Bool[Tensor, "batch pos"] | None = None,
     hooks: Hooks = (),
+    memory: int | None = None,
+    progress: Progress | None = None,
 ) -> Importance:
     """|∂metric/∂ξ| of each head, ξ being a factor on its z, absolute for each example: [L H].
 
@@ -91,6 +94,8 @@ def importance(
         normalize_layers: Divide each layer's scores by their ℓ2 norm, as the paper does to prune.
         mask: True where a token is real, beside tokens.
         hooks: What everything runs under.
+        memory: See `sweep`, which cuts the heads.
+        progress: Of that sweep; see there.
 
     Raises:
         ValueError: The metric has no gradient.
@@ -105,7 +110,8 @@ def importance(
         scores = scores / scores.norm(dim=1, keepdim=True).clamp(min=torch.finfo(scores.dtype).tiny)
     effects, correlation = None, None
     if exact:
-        effects = sweep(model, tokens, metric=metric, mask=mask, hooks=hooks).effect
+        how: dict[str, Any] = {"hooks": hooks, "memory": memory, "progress": progress}
+        effects = sweep(model, tokens, metric=metric, mask=mask, **how).effect
         correlation = rank_correlation(scores, effects.abs())
     return Importance(
         importance=scores,

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.hooks import Hook
+from interp.hooks import Hook, Hooks
 from interp.metrics import Metric, weighted_mean
 from interp.patching.attribution import gradients
 from interp.patching.circuits import circuit_values
@@ -86,6 +86,8 @@ def edge_attribution(
     metric: str | Metric = "logit_difference",
     steps: int = 1,
     mask: Bool[Tensor, "B T"] | None = None,
+    hooks: Hooks = (),
+    progress: Progress | None = None,
 ) -> EdgeScores:
     """First-order score of every edge: (what the sender writes, corrupted − clean) · gradient.
 
@@ -98,6 +100,8 @@ def edge_attribution(
             the corrupted and the clean embeddings (EAP-IG; 5 in the paper), which sees through
             saturation.
         mask: True where a token is real, beside tokens.
+        hooks: What everything runs under.
+        progress: Called with (done, steps); may raise to cancel.
 
     Source: Syed et al. 2023, "Attribution Patching Outperforms Automated Circuit Discovery";
     Hanna et al. 2024, "Have Faith in Faithfulness".
@@ -105,12 +109,14 @@ def edge_attribution(
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     graph = graph_of(model)
-    ends = ends_of(model, clean, corrupted, direction="noising", metric=metric, mask=mask)
-    base = recorded(model, ends.base, sender_names(graph), ends.measure)
-    source = recorded(model, ends.source, sender_names(graph), ends.measure)
+    about: dict[str, Any] = {"metric": metric, "mask": mask, "hooks": hooks}
+    ends = ends_of(model, clean, corrupted, direction="noising", **about)
+    base = recorded(model, ends.base, sender_names(graph), ends.measure, hooks)
+    source = recorded(model, ends.source, sender_names(graph), ends.measure, hooks)
     change = written(graph, source.cache) - written(graph, base.cache)
     first = SITES["resid"].format(0)
-    slope = _mean_slope(model, graph, ends, (base.cache[first], source.cache[first]), steps)
+    embedded = (base.cache[first], source.cache[first])
+    slope = _mean_slope(model, graph, ends, embedded, steps, hooks, progress)
     per_example = torch.einsum("ubtd,rbtd->urb", change, slope)
     scores = weighted_mean(per_example, ends.base.weights)
     method = "attribution" if steps == 1 else f"attribution, {steps} steps"
@@ -124,6 +130,7 @@ def edge_patching(
     *,
     metric: str | Metric = "logit_difference",
     mask: Bool[Tensor, "B T"] | None = None,
+    hooks: Hooks = (),
     memory: int | None = None,
     progress: Progress | None = None,
 ) -> EdgeScores:
@@ -132,13 +139,15 @@ def edge_patching(
     Arguments are those of `edge_attribution`, with `memory` and `progress` as in `sweep`.
     """
     graph = graph_of(model)
-    ends = ends_of(model, clean, corrupted, direction="noising", metric=metric, mask=mask)
+    about: dict[str, Any] = {"metric": metric, "mask": mask, "hooks": hooks}
+    ends = ends_of(model, clean, corrupted, direction="noising", **about)
     edges = graph.edges()
     where = edges.nonzero()
     kept = edges.repeat(len(where) + 2, 1, 1)
     kept[torch.arange(len(where)), where[:, 0], where[:, 1]] = False
     kept[-1] = False  # nothing: the corrupted run; before it, the whole model
-    values = circuit_values(model, graph, ends, kept, memory=memory, progress=progress)
+    how: dict[str, Any] = {"hooks": hooks, "memory": memory, "progress": progress}
+    values = circuit_values(model, graph, ends, kept, **how)
     scores = values.new_full(edges.shape, torch.nan)
     change = weighted_mean(values[:-2] - values[-2], ends.base.weights)
     scores[edges.to(scores.device)] = change
@@ -146,16 +155,24 @@ def edge_patching(
 
 
 def _mean_slope(
-    model: Any, graph: Graph, ends: Ends, embedded: tuple[Tensor, Tensor], steps: int
+    model: Any,
+    graph: Graph,
+    ends: Ends,
+    embedded: tuple[Tensor, Tensor],
+    steps: int,
+    hooks: Hooks,
+    progress: Progress | None,
 ) -> Float[Tensor, "receiver B T d_model"]:
     names, total = receiver_names(graph), None
     base, source = embedded
     for k in range(1, steps + 1):
         between = source + (k / steps) * (base - source)
         start: list[tuple[str, Hook]] = [(SITES["resid"].format(0), _instead(between))]
-        found = gradients(model, ends.base, names, ends.measure, hooks=start)
+        found = gradients(model, ends.base, names, ends.measure, hooks=[*hooks, *start])
         slope = by_receiver(graph, found)
         total = slope if total is None else total + slope
+        if progress is not None:
+            progress(k, steps)
     assert total is not None
     return total / steps
 

@@ -7,12 +7,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.hooks import Hook
+from interp.hooks import Hook, Hooks
 from interp.patching.edges import PARTS, Graph, sender_names, written
 from interp.patching.pairs import Ends
 from interp.sweeps import SITES, Progress, evaluating
 from interp.sweeps.examples import measured
 from interp.sweeps.memory import budget_of
+from interp.sweeps.planner import shared_out
 
 
 def circuit_values(
@@ -21,29 +22,33 @@ def circuit_values(
     ends: Ends,
     kept: Bool[Tensor, "circuit sender receiver"],
     *,
+    hooks: Hooks = (),
     memory: int | None = None,
     progress: Progress | None = None,
 ) -> Float[Tensor, "circuit B"]:
     """The metric of each circuit: edges that are not kept carry what the source run sent."""
     examples, n = ends.base, len(ends.base)
     with evaluating(model):
-        sent = _source_writes(model, graph, ends)
+        sent = _source_writes(model, graph, ends, hooks)
         found, done = [], 0
         for some in kept.split(_most(model, graph, ends, memory)):
             m = len(some)
             mask = None if examples.mask is None else examples.mask.repeat(m, 1)
-            hooks = Exchange(graph, sent, ~some & graph.edges().to(some.device)).hooks()
-            logits = model(examples.tokens.repeat(m, 1), mask=mask, hooks=hooks)
-            found += [measured(ends.measure, own, examples) for own in logits.split(n)]
+            own = Exchange(graph, sent, ~some & graph.edges().to(some.device)).hooks()
+            under = [*shared_out(hooks, n), *own]
+            logits = model(examples.tokens.repeat(m, 1), mask=mask, hooks=under)
+            found += [measured(ends.measure, part, examples) for part in logits.split(n)]
             done += m
             if progress is not None:
                 progress(done, len(kept))
     return torch.stack(found)
 
 
-def _source_writes(model: Any, graph: Graph, ends: Ends) -> Float[Tensor, "sender B T d_model"]:
-    source = ends.source
-    _, cache = model.run_with_cache(source.tokens, sender_names(graph), mask=source.mask)
+def _source_writes(
+    model: Any, graph: Graph, ends: Ends, hooks: Hooks
+) -> Float[Tensor, "sender B T d_model"]:
+    source, names = ends.source, sender_names(graph)
+    _, cache = model.run_with_cache(source.tokens, names, mask=source.mask, hooks=hooks)
     return written(graph, cache)
 
 

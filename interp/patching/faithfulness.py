@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.hooks import Hooks
 from interp.metrics import Metric, weighted_mean
 from interp.patching.attributed_edges import EdgeScores
 from interp.patching.circuits import circuit_values
@@ -68,6 +69,7 @@ def faithfulness_curve(
     sizes: Sequence[int] | None = None,
     metric: str | Metric = "logit_difference",
     mask: Bool[Tensor, "B T"] | None = None,
+    hooks: Hooks = (),
     memory: int | None = None,
     progress: Progress | None = None,
 ) -> Faithfulness:
@@ -81,6 +83,7 @@ def faithfulness_curve(
         sizes: How many edges; None: 0, 1, 2, 4, … and all.
         metric: See `activation_patching`.
         mask: True where a token is real, beside tokens.
+        hooks: What everything runs under.
         memory: Bytes that the activations of one batch of runs may take.
         progress: Called with (done, total); may raise to cancel.
 
@@ -91,13 +94,15 @@ def faithfulness_curve(
     graph = graph_of(model)
     if scores.senders != graph.senders or scores.receivers != graph.receivers:
         raise ValueError("these scores are of a model of another shape")
-    ends = ends_of(model, clean, corrupted, direction="noising", metric=metric, mask=mask)
+    about: dict[str, Any] = {"metric": metric, "mask": mask, "hooks": hooks}
+    ends = ends_of(model, clean, corrupted, direction="noising", **about)
     edges = graph.edges()
     chosen = tuple(_doubling(int(edges.sum())) if sizes is None else sizes)
     kept = torch.stack([scores.circuit(k).to(edges.device) for k in chosen])
     ends_kept = torch.stack([edges, torch.zeros_like(edges)])
     asked = torch.cat([kept, edges & ~kept, ends_kept])
-    values = circuit_values(model, graph, ends, asked, memory=memory, progress=progress)
+    how: dict[str, Any] = {"hooks": hooks, "memory": memory, "progress": progress}
+    values = circuit_values(model, graph, ends, asked, **how)
     means = weighted_mean(values, ends.base.weights)
     circuit, rest, (whole, nothing) = means.split([len(chosen), len(chosen), 2])
     _check_apart(whole, nothing, metric_name(metric))
