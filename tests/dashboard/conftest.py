@@ -2,7 +2,7 @@
 
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import interp
+from apps import state
 
 SCRIPT = Path(__file__).parents[2] / "apps" / "dashboard.py"
 SECONDS = 120  # before a page counts as hung; machines that run tests are busy
@@ -51,11 +52,13 @@ def healthy(at: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def arguments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A command line of its own, and a folder in which there are no ./runs."""
+def arguments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A command line of its own, a folder in which there are no ./runs, and no job left behind."""
     monkeypatch.setattr(sys, "argv", ["dashboard.py"])
     monkeypatch.setenv("PYTHONPATH", str(SCRIPT.parents[1]))  # for the processes it starts
     monkeypatch.chdir(tmp_path)
+    yield
+    state.jobs.clear()  # the page shows the last run that was started in this process
 
 
 @pytest.fixture
