@@ -42,6 +42,13 @@ def test_every_combination_is_a_run_of_its_own(tmp_path):
     ]
 
 
+def test_long_values_have_short_folders_of_their_own(tmp_path):
+    values = [[{"statistic": "entropy", "weight": w, "layers": [*range(99)]}] for w in (1, 2)]
+    runs = planned({"training.steer": values}, config=tmp_path / "base.json", out=tmp_path)
+    assert len({run.folder for run in runs}) == 2
+    assert max(len(run.folder.name) for run in runs) < 64
+
+
 def test_failed_run_is_a_row_and_a_repeated_command_does_what_is_missing(tmp_path, capsys):
     (tmp_path / "some.toml").write_text(FILE)
     command = ["sweep", str(tmp_path / "some.toml"), "--out", str(tmp_path / "runs"), "--json"]

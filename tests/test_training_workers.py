@@ -93,14 +93,24 @@ def ended(processes):
     return [process.returncode for process in processes], said
 
 
-def test_two_processes_learn_what_one_does(tmp_path):
+STEERED = [
+    *("--set", 'training.steer=[{"statistic": "induction", "weight": -0.5}]'),
+    *("--set", 'training.clamps=[{"to": "zero", "hook": "hook_embed"}]'),
+]
+
+
+@pytest.mark.parametrize("steering", [[], STEERED], ids=["plain", "steered"])
+def test_two_processes_learn_what_one_does(steering, tmp_path):
     from interp.cli import run as cli
 
-    one, two = tmp_path / "one", tmp_path / "two"
-    assert ended(started(two, "--steps", "12", size=2))[0] == [0, 0]
-    assert cli(["train", "--out", str(one), *TINY, "--steps", "12"]) == 0
+    one, two, asked = tmp_path / "one", tmp_path / "two", ["--steps", "12", *steering]
+    assert ended(started(two, *asked, size=2))[0] == [0, 0]
+    assert cli(["train", "--out", str(one), *TINY, *asked]) == 0
     # Five sequences on two processes: shares of three and two, weighted by their targets.
-    assert losses(interp.Run(two)) == pytest.approx(losses(interp.Run(one)), abs=1e-4)
+    runs = interp.Run(one), interp.Run(two)
+    assert losses(runs[1]) == pytest.approx(losses(runs[0]), abs=1e-4)
+    penalties = [[line.get("penalty", 0.0) for line in run.metrics[1:]] for run in runs]
+    assert penalties[1] == pytest.approx(penalties[0], abs=1e-4)
 
 
 def test_lost_process_ends_the_run_with_a_message_and_one_process_goes_on(tmp_path):

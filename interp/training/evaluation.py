@@ -12,6 +12,7 @@ from interp.probes import head_statistics, induction_scores
 from interp.probes.induction import room_of
 from interp.probes.sequences import SHORTEST
 from interp.tasks import Batch
+from interp.training.clamps import Clamped
 
 SCORES = ("previous_token", "duplicate_token", "sink", "normalized_entropy")
 SCORED_SEQUENCES = 32
@@ -19,18 +20,19 @@ REPEATS = 4  # sequences of random repeats a period, for the induction score
 
 
 @contextmanager
-def measuring(model: Transformer) -> Iterator[None]:
+def measuring(model: Transformer | Clamped) -> Iterator[None]:
     """The model in eval mode and without gradients; as it was when the block ends."""
-    was_training = model.training
-    model.eval()
+    bare = model.model if isinstance(model, Clamped) else model
+    was_training = bare.training
+    bare.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(was_training)
+        bare.train(was_training)
 
 
-def held_out_scores(model: Transformer, batch: Batch) -> dict[str, float]:
+def held_out_scores(model: Transformer | Clamped, batch: Batch) -> dict[str, float]:
     """Loss in nats and accuracy, over the scored targets of a batch."""
     with measuring(model):
         logits = model(batch.tokens, mask=None if bool(batch.mask.all()) else batch.mask)
@@ -41,7 +43,7 @@ def held_out_scores(model: Transformer, batch: Batch) -> dict[str, float]:
         }
 
 
-def best_heads(model: Transformer, batch: Batch) -> dict[str, list[float]]:
+def best_heads(model: Transformer | Clamped, batch: Batch) -> dict[str, list[float]]:
     """For each layer the maximum of each head score: `max_induction` and its like, [L].
 
     Induction is scored on repeats of random tokens, where the vocabulary and the context have

@@ -4,6 +4,7 @@ A run that is finished is left alone, one that stopped goes on, one that fails i
 error: the same command again does what is missing.
 """
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 from interp.runs import read_metrics
 
 Settings = dict[str, Any]
+LONGEST_NAME = 32  # of a value; a file system takes 255 bytes for all of them
 SHOWN = ("step", "train_loss", "held_out_loss", "held_out_accuracy")
 
 
@@ -103,8 +105,11 @@ def _flags(settings: Settings) -> Iterator[str]:
 
 
 def _sign(value: Any) -> str:
-    """A value as part of a folder's name."""
-    return "".join(c if c.isalnum() or c in ".-_" else "_" for c in str(value))
+    """A value as part of a folder's name; a long one by its beginning and a hash."""
+    said = "".join(c if c.isalnum() or c in ".-_" else "_" for c in str(value))
+    if len(said) <= LONGEST_NAME:
+        return said
+    return f"{said[:LONGEST_NAME]}-{hashlib.sha256(str(value).encode()).hexdigest()[:8]}"
 
 
 def _row(run: Planned) -> Settings:

@@ -13,6 +13,7 @@ from interp.config import TransformerConfig
 from interp.model import Transformer
 from interp.runs import Run
 from interp.tasks import Batch, Task, make
+from interp.training.clamps import Clamped
 from interp.training.data import Draw, Source, check_fit, source_of
 from interp.training.evaluation import best_heads, held_out_scores
 from interp.training.folder import (
@@ -24,6 +25,7 @@ from interp.training.folder import (
     save_checkpoint,
     save_state,
 )
+from interp.training.honoured import check_steering
 from interp.training.options import TrainingOptions
 from interp.training.progress import Progress, Report, shown
 from interp.training.stopping import StopRequest, TrainingStopped, listening_for_stop
@@ -55,6 +57,10 @@ def train(
     Under torchrun, the processes share each batch: the same batches, the same loss but for
     rounding, one folder; and a run can go on with another number of them.
 
+    With `clamps`, held-out loss and head scores are of the clamped model, as the training loss is;
+    `held_out_loss_unclamped` and `held_out_accuracy_unclamped` are without. The saved weights know
+    of no clamp. `train_loss` is the task's alone; what `steer` adds to it is `penalty`.
+
     Args:
         config: The model.
         task: A name (see `interp.tasks.TASKS`), a task from `interp.tasks.make`, or a function
@@ -82,6 +88,7 @@ def train(
     chosen, folder = TrainingOptions.of(options), Path(out)
     task = make(task) if isinstance(task, str) else task
     source = source_of(task)
+    check_steering(chosen, config, compiled=compile_model)
     check_fit(config, task, source.train(1, torch.Generator().manual_seed(chosen.seed)))
     described = {
         "model": config.to_dict(),
@@ -180,7 +187,9 @@ class _Loop:
 
     def _measured(self) -> dict[str, Any]:
         trainer = self.trainer
-        train_loss, train_accuracy = trainer.window.means()
+        train_loss, train_accuracy, penalty = trainer.window.means()
+        clamps, bare = trainer.options.clamps, trainer.model
+        model = Clamped(bare, clamps) if clamps else bare
         line = {
             "step": trainer.step,
             "tokens": trainer.tokens,
@@ -191,9 +200,14 @@ class _Loop:
             "held_out_loss": None,
             "held_out_accuracy": None,
         }
+        if trainer.options.steer:
+            line["penalty"] = penalty
         if self.source.held_out is not None:
-            line |= held_out_scores(trainer.model, self.evaluated)
-        return line | best_heads(trainer.model, self.evaluated)
+            line |= held_out_scores(model, self.evaluated)
+            if clamps:
+                found = held_out_scores(bare, self.evaluated)
+                line |= {f"{name}_unclamped": value for name, value in found.items()}
+        return line | best_heads(model, self.evaluated)
 
     def _stop_if_asked(self) -> None:
         trainer, asked = self.trainer, self.workers.largest(self.stop.signal or 0)

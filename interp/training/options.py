@@ -4,7 +4,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
+
+from interp.training.clamps import Clamp
+from interp.training.steering import Steer
 
 Schedule = Literal["cosine", "constant"]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -31,6 +34,8 @@ class TrainingOptions:
             besides those of round steps (1, 2, … 9 times a power of ten). 0 keeps the last only.
         precision: What the forward pass computes in, by torch.autocast; weights and optimiser stay
             in float32. float16 scales its loss.
+        steer: Head statistics that are added to the loss: `Steer`s, or dicts of their fields.
+        clamps: What is held through training: `Clamp`s, or dicts of their fields.
 
     Raises:
         ValueError: A number that can't be, named.
@@ -50,6 +55,8 @@ class TrainingOptions:
     evaluation_size: int = 128
     checkpoints_per_octave: int = 8
     precision: Precision = "float32"
+    steer: tuple[Steer, ...] = ()
+    clamps: tuple[Clamp, ...] = ()
 
     def __post_init__(self) -> None:
         least = {"steps": 1, "batch_size": 1, "evaluate_every": 1, "evaluation_size": 1}
@@ -88,9 +95,10 @@ class TrainingOptions:
                 near = get_close_matches(name, known, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
                 raise ValueError(f"training has no option {name!r}{hint}")
-        plain: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in values.items()
-        }
+        plain = {name: _tuples(value) for name, value in values.items()}
+        for name, kind in {"steer": Steer, "clamps": Clamp}.items():
+            if name in plain:
+                plain[name] = tuple(_entry(name, kind, each) for each in _listed(name, plain[name]))
         return cls(**plain)
 
     def to_dict(self) -> dict[str, Any]:
@@ -127,3 +135,35 @@ class TrainingOptions:
 def _check_number(name: str, value: float, *, above: float) -> None:
     if not (above < value < math.inf):
         raise ValueError(f"{name} must be above {above}, got {value!r}")
+
+
+Entry = TypeVar("Entry", Steer, Clamp)
+
+
+def _entry(name: str, kind: type[Entry], given: Any) -> Entry:
+    """One of a list's entries, from its fields as a file has them."""
+    if isinstance(given, kind):
+        return given
+    known = [f.name for f in fields(kind)]
+    needed = known[: 2 if kind is Steer else 1]
+    if (
+        not isinstance(given, Mapping)
+        or not set(needed) <= set(given)
+        or not set(given) <= set(known)
+    ):
+        raise ValueError(
+            f"{name}: an entry has {', '.join(needed)} and maybe some of "
+            f"{', '.join(known[len(needed) :])}; got {given!r}"
+        )
+    return kind(**{field: _tuples(value) for field, value in given.items()})
+
+
+def _listed(name: str, given: Any) -> tuple[Any, ...]:
+    if not isinstance(given, tuple):
+        raise ValueError(f"{name} wants a list, one entry each; got {given!r}")
+    return given
+
+
+def _tuples(value: Any) -> Any:
+    """Lists, as files have them, as tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

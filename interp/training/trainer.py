@@ -14,8 +14,11 @@ from interp.metrics import UNSCORED
 from interp.model import Transformer
 from interp.runs import MODEL_PREFIX, model_weights
 from interp.tasks import Batch
+from interp.training.clamps import held
 from interp.training.data import Draw
+from interp.training.honoured import check_parts
 from interp.training.options import TrainingOptions
+from interp.training.steering import Listener, rows_in
 from interp.training.workers import Workers
 
 
@@ -25,17 +28,27 @@ class Window:
 
     losses: list[Float[Tensor, ""]] = field(default_factory=list)
     hits: list[Float[Tensor, ""]] = field(default_factory=list)
+    penalties: list[Float[Tensor, ""]] = field(default_factory=list)
+
+    def add(self, seen: Float[Tensor, "3"]) -> None:
+        """Keep a step's loss, accuracy and penalty."""
+        for kept, value in zip((self.losses, self.hits, self.penalties), seen, strict=True):
+            kept.append(value)
 
     def clear(self) -> None:
         """Begin anew."""
         self.losses.clear()
         self.hits.clear()
+        self.penalties.clear()
 
-    def means(self) -> tuple[float | None, float | None]:
-        """Mean loss and accuracy of those steps; None before the first."""
+    def means(self) -> tuple[float, float, float] | tuple[None, None, None]:
+        """Mean loss, accuracy and penalty of those steps; None before the first."""
         if not self.losses:
-            return None, None
-        return float(torch.stack(self.losses).mean()), float(torch.stack(self.hits).mean())
+            return None, None, None
+        loss, hits, penalty = torch.stack(
+            [torch.stack(x).mean() for x in (self.losses, self.hits, self.penalties)]
+        ).tolist()
+        return loss, hits, penalty
 
 
 class Trainer:
@@ -65,15 +78,13 @@ class Trainer:
             compile_model: Run it through torch.compile.
             micro_batch_size: Sequences that are run at a time; their gradients are added up.
         """
-        if options.batch_size < workers.size:
-            raise ValueError(
-                f"batch_size={options.batch_size} is less than the {workers.size} processes"
-            )
+        self.micro = options.batch_size if micro_batch_size is None else micro_batch_size
+        check_parts(options, size=workers.size, micro=self.micro)
         self.draw, self.options, self.workers = draw, options, workers
         self.model = model.to(workers.device)
         runs = torch.compile(model, fullgraph=True) if compile_model else model
         self.forward: Any = workers.parallel(cast("torch.nn.Module", runs))
-        self.micro = micro_batch_size or options.batch_size
+        self.n_rows: dict[tuple[str, int], int] = {}  # of this step's batch, that penalties are of
         self.optimizer = optimizer_of(model, options)
         scaled = options.precision == "float16"
         self.scaler = torch.amp.GradScaler(workers.device.type, enabled=scaled)
@@ -86,25 +97,25 @@ class Trainer:
         rate = self.options.learning_rate_at(self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        loss, hits = self._backward(batch)
+        seen = self._backward(batch)
         if self.options.clip_norm is not None:
             self.scaler.unscale_(self.optimizer)
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip_norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        self.window.losses.append(loss)
-        self.window.hits.append(hits)
+        self.window.add(seen)
         self.step += 1
         self.tokens += int(batch.mask.sum())
 
-    def _backward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Add the batch's gradient; its loss and accuracy, means over all its scored targets.
+    def _backward(self, batch: Batch) -> Float[Tensor, "3"]:
+        """Add the batch's gradient; its loss, accuracy and penalty, means over the whole batch.
 
         Each part is divided by the whole batch's number of targets: a mean of the parts' means
         would weigh tokens by who they came with.
         """
         scored = max(1, int((batch.targets != UNSCORED).sum()))
+        self.n_rows = rows_in(self.options.steer, self.model.config, batch)
         own = self.workers.share(batch)
         parts = [own[at : at + self.micro] for at in range(0, len(own), self.micro)]
         sums = []
@@ -113,25 +124,40 @@ class Trainer:
                 with self.workers.alone(self.forward):
                     sums.append(self._backward_part(part, scored))
             sums.append(self._backward_part(parts[-1], scored))
-        loss, hits = self.workers.total(torch.stack(sums).sum(0)) / scored
-        return loss, hits
+        return self.workers.total(torch.stack(sums).sum(0)) / scored
 
-    def _backward_part(self, batch: Batch, scored: int) -> Tensor:
-        """Add a part's gradient; the sums of its losses and of its hits."""
+    def _backward_part(self, batch: Batch, scored: int) -> Float[Tensor, "3"]:
+        """Add a part's gradient; the sums of its losses and hits, and its penalty likewise."""
         mask = None if bool(batch.mask.all()) else batch.mask.to(self.workers.device)
         batch = batch.to(self.workers.device)
+        listener, how = self._steered(batch, mask)
         with self._autocast():
-            logits = self.forward(batch.tokens, mask=mask)
+            logits = self.forward(batch.tokens, mask=mask, **how)
         total = F.cross_entropy(
             logits.flatten(0, 1).float(),
             batch.targets.flatten(),
             ignore_index=UNSCORED,
             reduction="sum",
         )
+        penalty = torch.zeros_like(total) if listener is None else listener.penalty()
         # Gradients are averaged over processes, and what is wanted is their sum.
-        self.scaler.scale(total * (self.workers.size / scored)).backward()
+        aim = total * (self.workers.size / scored)
+        if listener is not None:
+            aim = aim + penalty * self.workers.size
+        self.scaler.scale(aim).backward()
         hits = (logits.detach().argmax(-1) == batch.targets).sum()
-        return torch.stack([total.detach(), hits.to(total.dtype)])
+        return torch.stack([total.detach(), hits.to(total.dtype), penalty.detach() * scored])
+
+    def _steered(self, batch: Batch, mask: Tensor | None) -> tuple[Listener | None, dict[str, Any]]:
+        """What adds up penalties, if any, and what the forward pass is called with besides."""
+        config, options = self.model.config, self.options
+        listener, how = None, {}
+        if options.steer:
+            listener = Listener(options.steer, config, batch, self.n_rows)
+            how["kernel"] = listener
+        if options.clamps:
+            how["hooks"] = held(options.clamps, config, batch.tokens, mask)
+        return listener, how
 
     def _autocast(self) -> torch.autocast:
         lower = self.options.precision != "float32"
@@ -166,7 +192,7 @@ class Trainer:
         if self.scaler.is_enabled():
             scaling = self.scaler.state_dict()
             state["scaler"] = torch.tensor([scaling["scale"], scaling["_growth_tracker"]])
-        seen = (self.window.losses, self.window.hits)
+        seen = (self.window.losses, self.window.hits, self.window.penalties)
         state["window"] = torch.stack([torch.stack(x) if x else torch.zeros(0) for x in seen])
         return {name: x.detach().cpu().contiguous() for name, x in state.items()}
 
@@ -192,8 +218,9 @@ class Trainer:
             scale, grown = state["scaler"].tolist()
             known = self.scaler.state_dict()
             self.scaler.load_state_dict(known | {"scale": scale, "_growth_tracker": int(grown)})
-        losses, hits = state["window"].to(self.workers.device)
-        self.window = Window(list(losses), list(hits))
+        losses, hits, *rest = state["window"].to(self.workers.device)
+        penalties = rest[0] if rest else torch.zeros_like(losses)  # older states have none
+        self.window = Window(list(losses), list(hits), list(penalties))
         self.step, self.tokens = int(about["step"]), int(about["tokens"])
         self.seconds = float(about["seconds"])
 

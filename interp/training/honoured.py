@@ -1,0 +1,47 @@
+"""Options that only go together, or only with some models: refused before anything is written."""
+
+from interp.config import TransformerConfig
+from interp.training.clamps import check_clamps
+from interp.training.options import TrainingOptions
+from interp.training.steering import check_steers
+
+MEANS = ("mean", "grand_mean")
+
+
+def check_steering(
+    options: TrainingOptions, config: TransformerConfig, *, compiled: bool = False
+) -> None:
+    """Refuse steering and clamps that this model, or a compiled one, can't be trained with.
+
+    Raises:
+        ValueError: As `check_clamps` and `check_steers` say; or it is to be compiled.
+        LookupError: No activation has a hook's name.
+    """
+    check_clamps(options.clamps, config)
+    check_steers(options.steer, options.clamps, config)
+    if compiled and (options.steer or options.clamps):
+        raise ValueError("steer and clamps run outside of a compiled graph: leave compiling out")
+
+
+def check_parts(options: TrainingOptions, *, size: int, micro: int) -> None:
+    """Refuse to cut a batch where that would change what is computed.
+
+    Args:
+        options: Of the run.
+        size: How many processes share a batch.
+        micro: Sequences that are run at a time.
+
+    Raises:
+        ValueError: There are more processes than sequences; or an activation is held at the mean
+            of a batch of which no process sees all.
+    """
+    if micro < 1:
+        raise ValueError(f"micro_batch_size must be at least 1, got {micro}")
+    if options.batch_size < size:
+        raise ValueError(f"batch_size={options.batch_size} is less than the {size} processes")
+    means = [clamp for clamp in options.clamps if clamp.to in MEANS]
+    if means and (size > 1 or micro < options.batch_size):
+        raise ValueError(
+            f"a clamp to the batch's {means[0].to} needs the whole batch at once: use one process "
+            "and no micro_batch_size, or clamp to zero"
+        )
