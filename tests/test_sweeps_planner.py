@@ -1,5 +1,7 @@
 """The planner: what it runs, how much of it at once, and that it can be stopped."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -10,6 +12,7 @@ from interp.metrics import loss
 from interp.sweeps import Edit, Intervention, Plan, examples_of, run
 from interp.sweeps.entries import Entry, entry_of
 from interp.sweeps.memory import budget_of
+from interp.tasks import Batch
 from tests.hugging_face_models import make
 from tests.scrambled import scrambled
 
@@ -84,14 +87,68 @@ def test_layers_below_a_head_never_run_again(model, tokens):
     assert swept < (1 / 16 + (layers + 1) / (2 * layers)) * layers * heads * once
 
 
-def test_position_patching_runs_the_layers_above_alone(model, tokens):
-    other = tokens.flip(0)
+def test_position_patching_runs_the_layers_above_and_the_tokens_behind_alone(model, tokens):
+    """Both ends and all patches together stay under (L+1)/2L of the layers' work."""
+    other, runs, layers = tokens.flip(0), 4 * 12, 4
     once = _flops(lambda: model(tokens))
-    patched = _flops(lambda: patching.activation_patching(model, tokens, other, site="resid"))
     unembed = _flops(lambda: model(model(tokens, stop_at_layer=3), start_at_layer=4))
-    runs, layers = 4 * 12, 4
-    work = (layers + 1) / (2 * layers) * (once - unembed) + unembed
-    assert patched <= runs * work + 4 * once  # and both ends, twice
+    with _counted(model) as done:
+        patched = _flops(lambda: patching.activation_patching(model, tokens, other, site="resid"))
+    above = (layers + 1) / (2 * layers)
+    ends = 3 * layers  # the run that is patched, once for its end and once to start from
+    behind = sum(range(2, 13, 2)) / 72  # runs start at positions 0, 2, … 10 of 12
+    assert sum(done) == (ends + runs * layers * above * behind) * tokens.numel()
+    assert sum(done) < 0.75 * runs * layers * above * tokens.numel()
+    assert patched < runs * (above * (once - unembed) + unembed)
+
+
+@contextmanager
+def _counted(model):
+    """Tokens that each block runs, examples × positions."""
+    done, blocks = [], list(model.blocks)
+    runs = [block.forward for block in blocks]
+
+    def watched(run):
+        return lambda resid, tap, where: (
+            done.append(resid[..., 0].numel()) or run(resid, tap, where)
+        )
+
+    for block, run_block in zip(blocks, runs, strict=True):
+        block.forward = watched(run_block)
+    try:
+        yield done
+    finally:
+        for block in blocks:
+            del block.forward
+
+
+@pytest.mark.parametrize("site", ["resid", "k", "z", "mlp_out"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"positional": "rotary", "n_kv_heads": 2},
+        {"positional": "alibi", "attention": "window", "attention_options": {"window": 5}},
+        {"positional": "shortformer"},  # these three run all tokens
+        {"attention": "full"},
+        {"smeared_keys": True},
+    ],
+)
+def test_the_tokens_behind_alone_say_what_whole_runs_say(shape, site, tokens):
+    model, other = model_of(**shape), tokens.flip(0)
+    real = torch.ones_like(tokens, dtype=torch.bool)
+    asked = {"site": site, "by": "position"}
+    some = patching.activation_patching(model, tokens, other, **asked)
+    longer = [torch.cat([x, x[:, :1]], 1) for x in (tokens, other)]  # a pad: whole runs
+    batch = Batch(longer[0], torch.cat([real, ~real[:, :1]], 1), _targets(tokens))
+    corrupted = Batch(longer[1], batch.mask, batch.targets)
+    whole = patching.activation_patching(model, batch, corrupted, **asked)
+    torch.testing.assert_close(some.per_example, whole.per_example, atol=2e-5, rtol=1e-5)
+    assert some.effect.abs().max() > 1e-3
+
+
+def _targets(tokens):
+    return torch.cat([tokens[:, 1:], torch.full_like(tokens[:, :2], -100)], 1)
 
 
 @pytest.mark.parametrize("memory", [1, 20_000, 100_000, 1 << 28])

@@ -44,6 +44,9 @@ def activation_patching(
 ) -> HeadPatching | PositionPatching:
     """Carry each head, or each position of each layer, over from one run into the other.
 
+    Each runs from where it differs: from its layer up, and, by position in a causal model without
+    pads, on the tokens at and behind it only.
+
     Args:
         model: Ours, or a wrapped one.
         clean: Tokens or a Batch: its targets are asked of both.
@@ -133,11 +136,15 @@ class Patch:
 
         def change(x: Tensor, slots: Slots) -> Tensor:
             given = whole[slots.examples]
-            return given.select(HEAD_AXIS[self.site], self.column) if self.by == "head" else given
+            if self.by == "head":
+                return given.select(HEAD_AXIS[self.site], self.column)
+            return given if self.site == "pattern" else given[:, -x.shape[1] :]  # the last tokens
 
         head = self.column if self.by == "head" else None
         positions = (self.column,) if self.by == "position" else None
-        return Intervention((Edit(self.site, self.layer, head, change, positions),))
+        first = self.column if self.by == "position" and self.site != "pattern" else 0
+        edit = Edit(self.site, self.layer, head, change, positions)
+        return Intervention((edit,), first=first)
 
     def differs(self, base: Recorded, source: Recorded, ends: Ends) -> bool:
         """Whether the runs differ there; a patch that changes nothing need not be run."""

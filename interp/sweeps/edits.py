@@ -119,10 +119,13 @@ class Intervention:
     Attributes:
         edits: In the order in which edits of one site act.
         holds_patterns: Every attention pattern stays as in the clean run, whatever is edited.
+        first: No token before this position is changed, and the changes take the last tokens of
+            the examples as well as all of them. 0 promises nothing.
     """
 
     edits: tuple[Edit, ...] = ()
     holds_patterns: bool = False
+    first: int = 0
 
     def on_top_of(self, base: "Intervention") -> "Intervention":
         """Both, `base` first."""

@@ -29,10 +29,12 @@ class Entry:
         layer: The first layer that has work to do; one past the last at the end.
         depth: "before" that layer, "behind" its attention, at the "end" (only the unembedding
             runs), or from the "start": the tokens.
+        first: The first position that runs again (see `suffix.py`).
     """
 
     layer: int
     depth: Depth
+    first: int = 0
 
 
 START = Entry(0, "start")

@@ -34,6 +34,7 @@ def budget_of(
     *,
     splits: bool = True,
     patterns: bool = False,
+    calls: bool = False,
 ) -> Budget:
     """Divide a bound between the clean run, which is kept, and the runs that start from it.
 
@@ -46,14 +47,20 @@ def budget_of(
         memory: The bound in bytes; None: a default.
         splits: Whether the examples may be swept some at a time.
         patterns: Whether runs materialise a layer's pattern (scores, pattern, and one between).
+        calls: Whether the clean run's queries, keys and values are kept.
+
+    Raises:
+        ValueError: The bound is no number of bytes.
     """
+    if memory is not None and memory < 1:
+        raise ValueError(f"memory is a bound in bytes, at least 1; got {memory}")
     (n, length), config = examples.tokens.shape, model.config
     on_cpu = examples.tokens.device.type == "cpu"
     if memory is None:
         memory = MEMORY if on_cpu else MEMORY_ELSEWHERE
     running = 4 * length * (2 * widest(model) + 4 * config.d_model)
     running += 3 * 4 * config.n_heads * length**2 if patterns else 0
-    kept = 4 * length * (2 * config.n_layers * config.d_model + config.d_vocab)
+    kept = 4 * length * ((5 if calls else 2) * config.n_layers * config.d_model + config.d_vocab)
     some = min(n, max(1, memory // (running + kept))) if splits else n
     left = memory - some * kept
     return Budget(some, max(1, (min(left, CACHES) if on_cpu else left) // (some * running)))

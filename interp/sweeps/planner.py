@@ -6,7 +6,7 @@ start inside (a wrapped one), or that somebody else's hooks listen to, runs from
 likewise.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -14,16 +14,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.attention import AttentionCall, Kernel, attend
-from interp.hooks import Hook, HookPoint, Hooks, Tap, hooks_in_force
+from interp.hooks import Hook, HookPoint, Hooks, hooks_in_force
 from interp.metrics import METRICS, Metric
 from interp.model import Transformer
 from interp.sweeps.clean import CleanRun, record
 from interp.sweeps.edits import NOTHING, Intervention, hooks_for
 from interp.sweeps.entries import START, Entry, Resumed, entry_of, names_for, resume
 from interp.sweeps.examples import Examples, measure_of, measured
+from interp.sweeps.held import held_patterns
 from interp.sweeps.memory import Budget, budget_of
 from interp.sweeps.subject import evaluating
+from interp.sweeps.suffix import behind, first_of, keys_before, with_clean_before
 
 Progress = Callable[[int, int], object]
 """Is told (done, total) after each piece of work; may raise, to cancel."""
@@ -91,7 +92,9 @@ def run(
     listened = any(hooks_in_force(model))  # whose hooks expect the batch that they were given
     splits = named and not plan.hooks and not listened
     patterns = len(asked) > len(interventions)
-    budget = budget_of(model, examples, plan.memory, splits=splits, patterns=patterns)
+    calls = any(i.holds_patterns or i.first for i in asked)
+    kept = {"splits": splits, "patterns": patterns, "calls": calls}
+    budget = budget_of(model, examples, plan.memory, **kept)
     budget = replace(budget, interventions=1) if listened else budget
     starts = range(0, len(examples), budget.examples)
     parts = []
@@ -148,7 +151,7 @@ def _run_some(
     values = measured(measure, clean.logits, examples)
     changed = values.new_empty(len(interventions), len(examples))
     done = 0
-    entries = entries_of(model, interventions, plan.hooks)
+    entries = entries_of(model, interventions, plan.hooks, examples)
     for entry, numbers in batches(entries, budget.interventions):
         batch = [interventions[n] for n in numbers]
         logits = logits_of(model, clean, entry, batch, hooks=plan.hooks)
@@ -159,11 +162,20 @@ def _run_some(
     return values, changed
 
 
-def entries_of(model: Any, interventions: Sequence[Intervention], hooks: Hooks = ()) -> list[Entry]:
-    """Where each intervention may start in this model."""
+def entries_of(
+    model: Any,
+    interventions: Sequence[Intervention],
+    hooks: Hooks = (),
+    examples: Examples | None = None,
+) -> list[Entry]:
+    """Where each intervention may start in this model; on these examples, at which position too."""
     if not resumes(model, hooks):
         return [START] * len(interventions)
-    return [entry_of(i, model.config) for i in interventions]
+    entries = [entry_of(i, model.config) for i in interventions]
+    if examples is None or examples.mask is not None:
+        return entries
+    length, pairs = examples.tokens.shape[1], zip(entries, interventions, strict=True)
+    return [replace(entry, first=first_of(i, model.config, length)) for entry, i in pairs]
 
 
 def resumes(model: Any, hooks: Hooks = ()) -> bool:
@@ -181,12 +193,12 @@ def clean_run(
     which: slice = slice(None),
 ) -> CleanRun:
     """The run that others start from, with all that these interventions read of it."""
-    entries = entries_of(model, interventions, plan.hooks)
+    entries = entries_of(model, interventions, plan.hooks, examples)
     names = set(plan.needs)
     if isinstance(model, Transformer):
         names |= names_for(sorted(set(entries)), model)
-    holds = any(i.holds_patterns for i in [base, *interventions])
-    clean = record(model, examples, names, which=which, calls=holds, hooks=plan.hooks)
+    calls = any(i.holds_patterns for i in [base, *interventions]) or any(e.first for e in entries)
+    clean = record(model, examples, names, which=which, calls=calls, hooks=plan.hooks)
     return clean if base == NOTHING else under(model, clean, base, names, plan.hooks)
 
 
@@ -198,12 +210,6 @@ def under(
     kernel = held_patterns(clean, [base]).get("kernel")
     run = record(model, clean.examples, names, hooks=[*hooks, *own], kernel=kernel)
     return replace(run, slots=clean.slots, calls=clean.calls, base=base)
-
-
-def held_patterns(clean: CleanRun, interventions: Sequence[Intervention]) -> dict[str, Kernel]:
-    """The kernel that these interventions need, if any holds patterns."""
-    held = [i.holds_patterns for i in interventions]
-    return {"kernel": HeldPatterns(clean.calls, held, len(clean.examples))} if any(held) else {}
 
 
 def batches(entries: Sequence[Entry], most: int) -> Iterator[tuple[Entry, list[int]]]:
@@ -225,15 +231,25 @@ def logits_of(
     hooks: Hooks = (),
 ) -> Float[Tensor, "rows T V"]:
     """Logits of a batch of interventions that start together, one after the other."""
-    examples, m = clean.examples, len(interventions)
-    mask = None if examples.mask is None else examples.mask.repeat(m, 1)
     if entry == START:
         full = [i.on_top_of(clean.base) for i in interventions]
-        at = Resumed(examples.tokens.repeat(m, 1), 0, full)
-        how: dict[str, Any] = {}
-    else:
-        at = resume(model, clean, entry, interventions)
-        how = {"start_at_layer": at.layer}
+        tokens = clean.examples.tokens.repeat(len(interventions), 1)
+        return _logits(model, clean, Resumed(tokens, 0, full), hooks, {})
+    m, first = len(interventions), entry.first if clean.base == NOTHING else 0
+    last = behind(clean, first)
+    at = resume(model, last, entry, interventions)
+    how: dict[str, Any] = {"start_at_layer": at.layer}
+    if first:
+        above = range(at.layer, model.config.n_layers)
+        how["kv_cache"] = keys_before(clean, first, above, m)
+    return with_clean_before(clean, first, _logits(model, last, at, hooks, how), m)
+
+
+def _logits(
+    model: Any, clean: CleanRun, at: Resumed, hooks: Hooks, how: dict[str, Any]
+) -> Float[Tensor, "rows T V"]:
+    examples, m = clean.examples, len(at.rest)
+    mask = None if examples.mask is None else examples.mask.repeat(m, 1)
     own = hooks_for(at.rest, len(examples), clean.slots)
     how |= held_patterns(clean, at.rest)
     return model(at.resid, mask=mask, hooks=[*shared_out(hooks, len(examples)), *own], **how)
@@ -253,26 +269,3 @@ def _shared_out(hook: Hook, n_examples: int) -> Hook:
         return torch.cat(parts)
 
     return on_each
-
-
-@dataclass(frozen=True)
-class HeldPatterns:
-    """A kernel that mixes values by the clean run's patterns: its queries and keys, kept.
-
-    So no pattern is ever held in memory, and the fused route stays on.
-    """
-
-    clean: Mapping[int, AttentionCall]
-    held: Sequence[bool]
-    n_examples: int
-    kernel: Kernel = attend
-
-    def __call__(self, call: AttentionCall, tap: Tap) -> Tensor:
-        """Attention with clean queries and keys where patterns are held."""
-        was = self.clean[call.layer]
-        q, k = (self._mixed(own, kept) for own, kept in ((call.q, was.q), (call.k, was.k)))
-        return self.kernel(replace(call, q=q, k=k), tap)
-
-    def _mixed(self, own: Tensor, clean: Tensor) -> Tensor:
-        parts = own.split(self.n_examples)
-        return torch.cat([clean if h else x for h, x in zip(self.held, parts, strict=True)])

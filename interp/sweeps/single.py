@@ -10,7 +10,7 @@ from interp.hooks import Hooks
 from interp.sweeps.clean import absolute_positions, record
 from interp.sweeps.edits import Intervention, Slots, hooks_for
 from interp.sweeps.examples import Examples
-from interp.sweeps.planner import held_patterns
+from interp.sweeps.held import held_patterns
 from interp.sweeps.subject import evaluating
 
 
