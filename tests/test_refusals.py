@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import interp
-from interp import ablation, circuits, lens, plots
+from interp import ablation, circuits, lens, patching, plots
 
 
 def config(**changes):
@@ -161,3 +161,25 @@ def test_what_an_attention_map_shows_and_who_draws_a_batch_are_checked():
         plots.attention(torch.eye(3)[None], what="foo")
     with pytest.raises(TypeError, match="drawn by a torch.Generator, got int"):
         interp.tasks.make("copy").batch(3, 5)
+
+
+@pytest.mark.parametrize("memory", [-1, 0])
+def test_a_bound_on_memory_that_is_none_is_refused(tokens, memory):
+    other = tokens.flip(1)
+    with pytest.raises(ValueError, match=f"a bound in bytes, at least 1; got {memory}"):
+        ablation.sweep(model(), tokens, memory=memory)
+    for patched in (patching.activation_patching, patching.path_patching, patching.edge_patching):
+        with pytest.raises(ValueError, match="a bound in bytes"):
+            patched(model(), tokens, other, memory=memory)
+
+
+def test_cutting_nothing_is_refused(tokens):
+    with pytest.raises(ValueError, match="nothing is named to be cut"):
+        ablation.ablate(model(), tokens)
+    with pytest.raises(ValueError, match="at least one head"):
+        ablation.sweep(model(), tokens, heads=[])
+
+
+def test_receivers_are_the_logits_or_heads(tokens):
+    with pytest.raises(ValueError, match=r"'logits' or pairs .* got 'foo'"):
+        patching.path_patching(model(), tokens, tokens.flip(1), receivers="foo")

@@ -60,7 +60,8 @@ def ablate(
         generator: For "resample".
 
     Raises:
-        ValueError: Something is not in this model, or the options don't go together.
+        ValueError: Nothing is named, something is not in this model, or the options don't go
+            together.
     """
     check_site(model, site)
     chosen = _chosen(model, site, heads, kv_heads, layers)
@@ -102,7 +103,7 @@ def sweep(
         site: Cut this instead of z.
         reference: See `ablate`.
         metric: A name of `METRICS`, "kl", or a function metric(logits, batch) -> [B].
-        heads: Only these; the others are NaN.
+        heads: Only these, at least one; the others are NaN.
         positions: See `ablate`.
         mask: True where a token is real, beside tokens.
         hooks: What everything runs under, the clean run too.
@@ -116,6 +117,8 @@ def sweep(
     check_site(model, site)
     every = all_heads(model, site)
     chosen = every if heads is None else checked_heads(model, heads, site=site)
+    if not chosen:
+        raise ValueError("a sweep cuts at least one head: heads=[(layer, head), …]")
     examples = examples_of(tokens, mask)
     cut_at = _positions(positions, examples.tokens.shape[1])
     request = Request(model, examples, site, reference, cut_at, generator=generator)
@@ -145,6 +148,11 @@ def _chosen(
         chosen += checked_kv_heads(model, kv_heads, site=site)
     if layers:
         chosen += checked_layers(model, layers, site=site)
+    if not chosen:
+        raise ValueError(
+            "nothing is named to be cut: heads=[(layer, head), …], or, at other sites, "
+            "kv_heads=[(layer, kv_head), …] or layers=[layer, …]"
+        )
     return chosen
 
 

@@ -122,6 +122,10 @@ def _reads(
 ) -> list[Read]:
     config = model.config
     if isinstance(receivers, str):
+        if receivers != "logits":
+            raise ValueError(
+                f"receivers are 'logits' or pairs [(layer, head), …], got {receivers!r}"
+            )
         return [("final", config.n_layers, None)]
     if through not in ("q", "k", "v"):
         raise ValueError(f"heads are reached through 'q', 'k' or 'v', got {through!r}")
