@@ -98,13 +98,33 @@ def test_the_hand_set_circuit_is_its_edges():
     assert min(small) == pytest.approx(1.0, abs=1e-5)
 
 
+def found_edges(scores):
+    """Every edge that is not 0."""
+    rows, columns = (scores.scores.nan_to_num().abs() > 1e-6).nonzero(as_tuple=True)
+    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
+    return {(scores.senders[i], scores.receivers[j]) for i, j in pairs}
+
+
 def test_saturated_edges_are_seen_with_steps_or_not_at_all():
-    """At the clean run the softmax is flat: EAP gives the key edge 0, though it is everything."""
+    """At the clean run the softmax is flat: EAP gives the key edge 0, though it is everything.
+
+    With steps, the edges are exactly those of exact patching, and every decoy's are 0.
+    """
     model, (clean, corrupted) = oracle.model(), induction_ends()
-    found = patching.edge_attribution(model, clean, corrupted)
-    i, j = found.senders.index("L0H0"), found.receivers.index("L1H0.k")
-    assert abs(found.scores[i, j]) < 1e-6
-    assert abs(found.scores[found.senders.index("L1H0"), -1]) > 0.3
+    exact = found_edges(patching.edge_patching(model, clean, corrupted))
+    assert exact == {
+        ("input", "L0H0.v"), ("L0H0", "L1H0.k"), ("input", "L1H0.v"), ("L1H0", "logits"),
+    }  # fmt: skip
+    plain = patching.edge_attribution(model, clean, corrupted)
+    assert found_edges(plain) == {("input", "L1H0.v"), ("L1H0", "logits")}
+    # The softmax turns within 1/300 of the way, half way between the runs.
+    integrated = patching.edge_attribution(model, clean, corrupted, steps=64)
+    assert found_edges(integrated) == exact
+    key_edge = integrated.scores[
+        integrated.senders.index("L0H0"), integrated.receivers.index("L1H0.k")
+    ]
+    assert key_edge < -0.3
+    assert found_edges(patching.edge_attribution(model, clean, corrupted, steps=5)) < exact
 
 
 def test_circuits_are_the_largest_edges(ends):

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from interp.hooks import Hook, Hooks
 from interp.metrics import Metric, weighted_mean
-from interp.patching.attribution import gradients
 from interp.patching.circuits import circuit_values
 from interp.patching.edges import (
     Graph,
@@ -19,6 +18,7 @@ from interp.patching.edges import (
     sender_names,
     written,
 )
+from interp.patching.gradients import gradients
 from interp.patching.outcomes import metric_name
 from interp.patching.pairs import Ends, ends_of, recorded
 from interp.results import Result
@@ -96,9 +96,11 @@ def edge_attribution(
         clean: Tokens or a Batch: its targets are asked.
         corrupted: Tokens or a Batch of the same shape and padding.
         metric: See `activation_patching`; it must be differentiable.
-        steps: 1 takes the gradient in the clean run (EAP). More average it over inputs between
-            the corrupted and the clean embeddings (EAP-IG; 5 in the paper), which sees through
-            saturation.
+        steps: 1 takes the gradient in the clean run (EAP): an edge into a saturated softmax gets 0
+            there, whatever hangs on it. More average it over inputs between the corrupted and the
+            clean embeddings (EAP-IG; 5 in the paper), which sees such edges once some step falls
+            where the softmax turns: the sharper it is, the more it takes. What several edges do
+            only together is then shared among them.
         mask: True where a token is real, beside tokens.
         hooks: What everything runs under.
         progress: Called with (done, steps); may raise to cancel.

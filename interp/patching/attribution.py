@@ -9,9 +9,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.attention import AttentionCall, attend
-from interp.hooks import Hook, Hooks
+from interp.hooks import Hooks
 from interp.metrics import Metric
 from interp.patching.activations import checked_by, n_columns
+from interp.patching.gradients import gradients, mean_over_drops
 from interp.patching.outcomes import HeadPatching, PositionPatching, metric_name, patched
 from interp.patching.pairs import Ends, ends_of, recorded
 from interp.sweeps import SITES, Examples, Site, absolute_positions, evaluating
@@ -31,10 +32,11 @@ def attribution_patching(
     at: str = "corrupted",
     by: str | None = None,
     qk_correction: bool = True,
+    grad_drop: bool = False,
     mask: Bool[Tensor, "B T"] | None = None,
     hooks: Hooks = (),
 ) -> HeadPatching | PositionPatching:
-    """First-order estimates of `activation_patching`, from two forward and one backward pass.
+    """First-order estimates of `activation_patching`, from a few forward and one backward pass.
 
     Args:
         model: Ours, or a wrapped one that gradients flow through.
@@ -48,11 +50,16 @@ def attribution_patching(
         qk_correction: For q and k, which act through a softmax that is often saturated, take the
             change of z as it is, Δ = g_z · (P′V − PV), from one more fused run, and only what
             follows to first order (the correction of AtP*; no pattern is held). For "k", by head.
+        grad_drop: Where what an activation does directly and through a later layer cancels, or two
+            layers do, the gradient is 0 and may yet belie a large effect. Take it once for each
+            layer with what that layer writes held fixed, and give the mean of the estimates'
+            sizes: 0 or more, no sign (GradDrop of AtP*; a backward pass a layer).
         mask: True where a token is real, beside tokens.
         hooks: What everything runs under.
 
     Raises:
-        ValueError: There is no such site or end, or the metric has no gradient.
+        ValueError: There is no such site or end, or the metric has no gradient; `grad_drop` of a
+            wrapped model, or of one layer.
 
     Source: Nanda 2023, "Attribution Patching"; Kramár et al. 2024, "AtP*".
     """
@@ -66,51 +73,71 @@ def attribution_patching(
     corrected = qk_correction and site in ("q", "k")
     if corrected and site == "k" and by == "position":
         raise ValueError("a corrected estimate for keys is by head; or pass qk_correction=False")
-    found = (_corrected if corrected else _linear)(model, ends, site, hooks)
-    effects = torch.stack([_columns(x, ends, site, by, model) for x in found.terms])
+    moved = (_moved_z if corrected else _moved)(model, ends, site, hooks)
+
+    def effects(slopes: dict[str, Tensor]) -> Float[Tensor, "layer column B"]:
+        return torch.stack([_columns(x, ends, site, by, model) for x in moved.terms(slopes)])
+
+    names = list(moved.changes)
+    if grad_drop:
+        found = mean_over_drops(model, ends, names, effects, hooks, written=site != "resid")
+    else:
+        found = effects(gradients(model, ends.base, names, ends.measure, hooks=hooks))
     about = {"direction": direction, "site": site, "metric": metric_name(metric)}
-    values = (found.base, found.source)
-    return patched(effects, values, ends.base.weights, by=by, method="attribution", **about)
+    about["method"] = "attribution, grad drop" if grad_drop else "attribution"
+    return patched(found, (moved.base, moved.source), ends.base.weights, by=by, **about)
 
 
 @dataclass(frozen=True, eq=False)
-class _Terms:
-    """Each layer's Δ·gradient, summed over its last axis, and the metric of both ends."""
+class _Moved:
+    """What would be carried over in each layer, and the metric of both ends.
 
-    terms: list[Tensor]
+    Attributes:
+        changes: Source minus base, by the name of the activation whose gradient it is taken with.
+        base: The metric of the base.
+        source: That of the source.
+        folded: From Δ · gradient, summed over its last axis, to [B T] or [B T head].
+    """
+
+    changes: dict[str, Tensor]
     base: Float[Tensor, "B"]
     source: Float[Tensor, "B"]
+    folded: Callable[[Tensor], Tensor]
+
+    def terms(self, slopes: dict[str, Tensor]) -> list[Tensor]:
+        """Δ · gradient of each layer."""
+        return [self.folded((slopes[n] * change).sum(-1)) for n, change in self.changes.items()]
 
 
-def _linear(model: Any, ends: Ends, site: Site, hooks: Hooks) -> _Terms:
+def _moved(model: Any, ends: Ends, site: Site, hooks: Hooks) -> _Moved:
     names = [SITES[site].format(layer) for layer in range(model.config.n_layers)]
-    slopes = gradients(model, ends.base, names, ends.measure, hooks=hooks)
     base = recorded(model, ends.base, names, ends.measure, hooks)
     source = recorded(model, ends.source, names, ends.measure, hooks)
-    terms = [(slopes[name] * (source.cache[name] - base.cache[name])).sum(-1) for name in names]
-    return _Terms([_rows_first(x, site) for x in terms], base.values, source.values)
+    changes = {name: source.cache[name] - base.cache[name] for name in names}
+
+    def rows_first(x: Tensor) -> Tensor:
+        return x.transpose(1, 2) if HEAD_AXIS.get(site) == 1 else x
+
+    return _Moved(changes, base.values, source.values, rows_first)
 
 
-def _rows_first(x: Tensor, site: Site) -> Tensor:
-    return x.transpose(1, 2) if HEAD_AXIS.get(site) == 1 else x
-
-
-def _corrected(model: Any, ends: Ends, site: Site, hooks: Hooks) -> _Terms:
-    names = [SITES["z"].format(layer) for layer in range(model.config.n_layers)]
-    slopes = gradients(model, ends.base, names, ends.measure, hooks=hooks)
+def _moved_z(model: Any, ends: Ends, site: Site, hooks: Hooks) -> _Moved:
+    """The change of z that other queries or keys make."""
     base, base_values = _calls(model, ends.base, ends.measure, hooks)
     source, source_values = _calls(model, ends.source, ends.measure, hooks)
-    terms = []
+    changes = {}
     with evaluating(model):
-        for layer, name in enumerate(names):
+        for layer in range(model.config.n_layers):
             own, other = base[layer], source[layer]
             moved = replace(own, q=other.q) if site == "q" else replace(own, k=other.k)
-            change = (attend(moved) - attend(own)).transpose(1, 2)
-            term = (slopes[name] * change).sum(-1)
-            if site == "k":  # what a key head's query heads change, together
-                term = term.unflatten(2, (key_value_heads(model), -1)).sum(-1)
-            terms.append(term)
-    return _Terms(terms, base_values, source_values)
+            change = attend(moved) - attend(own)
+            changes[SITES["z"].format(layer)] = change.transpose(1, 2)
+
+    def over_queries(x: Tensor) -> Tensor:
+        """What a key head's query heads change, together."""
+        return x.unflatten(2, (key_value_heads(model), -1)).sum(-1) if site == "k" else x
+
+    return _Moved(changes, base_values, source_values, over_queries)
 
 
 def _calls(
@@ -132,36 +159,3 @@ def _columns(x: Tensor, ends: Ends, site: Site, by: str, model: Any) -> Float[Te
     n = n_columns(model, ends, site, by)
     where = absolute_positions(ends.base).expand(len(ends.base), -1)
     return x.new_zeros(len(x), n).scatter_add_(1, where, x).T
-
-
-def gradients(
-    model: Any, examples: Examples, names: list[str], measure: Measure, *, hooks: Hooks = ()
-) -> dict[str, Tensor]:
-    """The gradient of each example's metric with respect to its activations, by name.
-
-    Raises:
-        ValueError: The metric has no gradient.
-    """
-    nudges: dict[str, Tensor] = {}
-
-    def nudge(name: str) -> Hook:
-        def add_nothing(x: Tensor, _: object) -> Tensor:
-            nudges[name] = torch.zeros_like(x, requires_grad=True)
-            return x + nudges[name]
-
-        return add_nothing
-
-    own: list[tuple[str, Callable]] = [(name, nudge(name)) for name in names]
-    with evaluating(model, gradients=True):
-        logits = model(examples.tokens, mask=examples.mask, hooks=[*hooks, *own])
-        values = measured(measure, logits, examples)
-        if not values.requires_grad:
-            raise ValueError(
-                "this metric has no gradient; take one that is smooth in the logits, such as "
-                "'logit_difference'"
-            )
-        total = values.masked_fill(examples.weights == 0, 0.0).sum()
-        found = torch.autograd.grad(total, list(nudges.values()), allow_unused=True)
-    zero = torch.zeros_like
-    pairs = zip(nudges.items(), found, strict=True)
-    return {name: zero(x) if g is None else g for (name, x), g in pairs}
