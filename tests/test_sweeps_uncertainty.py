@@ -69,3 +69,11 @@ def test_permutation_p_is_small_for_an_effect_and_uniform_without():
 def test_levels_outside_0_and_1_are_refused():
     with pytest.raises(ValueError, match="between 0 and 1"):
         bootstrap_interval(torch.zeros(3), torch.ones(3).long(), level=95)
+
+
+def test_there_may_be_more_means_than_a_quantile_takes_at_once(generator):
+    values = torch.randn(90_000, 3, generator=generator)  # × 200 draws: over torch's 16 million
+    interval = bootstrap_interval(values, torch.ones(3), draws=200)
+    few = bootstrap_interval(values[-2:], torch.ones(3), draws=200)
+    torch.testing.assert_close(interval.low[-2:], few.low)
+    assert interval.high.shape == (90_000,)

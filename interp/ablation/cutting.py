@@ -16,11 +16,11 @@ from interp.ablation.heads import (
     head_count,
 )
 from interp.ablation.kinds import Head, Request, cut_of
-from interp.ablation.outcomes import HeadSweep, LayerSweep, metric_name, swept
+from interp.ablation.outcomes import HeadSweep, LayerSweep, swept
 from interp.attention import KVCache
 from interp.hooks import Hooks
 from interp.metrics import Metric
-from interp.sweeps import Plan, Progress, Site, examples_of, run, run_once
+from interp.sweeps import Plan, Progress, Site, examples_of, metric_name, run, run_once
 
 
 def ablate(

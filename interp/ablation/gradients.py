@@ -8,25 +8,24 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.ablation.cutting import sweep
-from interp.ablation.outcomes import metric_name
 from interp.hooks import Hook, Hooks
 from interp.metrics import Metric, weighted_mean
 from interp.results import Result
 from interp.sweeps import (
     SITES,
     Examples,
-    Interval,
     Progress,
-    bootstrap_interval,
+    Sampled,
     evaluating,
     examples_of,
+    metric_name,
 )
 from interp.sweeps.examples import measure_of, measured
 
 
 @dataclass(frozen=True)
-class Importance(Result):
-    """First-order importance of each head.
+class Importance(Sampled, Result):
+    """First-order importance of each head; intervals are of it before normalising.
 
     Attributes:
         importance: Mean over examples of |∂metric/∂ξ|, ξ being a factor on the head's z.
@@ -59,14 +58,6 @@ class Importance(Result):
         heads = self.importance.shape[1]
         flat = self.importance.flatten().argsort(stable=True).tolist()
         return [divmod(i, heads) for i in flat]
-
-    def interval(
-        self, level: float = 0.95, *, draws: int = 2000, generator: torch.Generator | None = None
-    ) -> Interval:
-        """Both ends of each importance's bootstrap interval over examples, before normalising."""
-        return bootstrap_interval(
-            self.per_example, self.weights, level=level, draws=draws, generator=generator
-        )
 
 
 def importance(

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from interp.ablation.heads import all_heads, checked_heads
 from interp.ablation.kinds import Head, Request, cut_of
-from interp.ablation.outcomes import Group, head_name, metric_name
+from interp.ablation.outcomes import Group, head_name
 from interp.hooks import Hooks
 from interp.metrics import Metric, weighted_mean
-from interp.sweeps import Plan, Progress, examples_of, run
+from interp.sweeps import Plan, Progress, examples_of, metric_name, run
 
 
 def group(

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from interp.metrics import weighted_mean
 from interp.results import Result
-from interp.sweeps import Interval, bootstrap_interval, holm, permutation_p_values
+from interp.sweeps import Interval, Sampled, bootstrap_interval, holm, permutation_p_values
 
 
 @dataclass(frozen=True)
-class _Swept(Result):
+class _Swept(Sampled, Result):
     """Effects are ablated minus clean: a positive Δloss means that it was helping."""
 
     effect: Tensor
@@ -25,17 +25,6 @@ class _Swept(Result):
     site: str
     metric: str
     given: tuple[str, ...] = ()
-
-    def interval(
-        self, level: float = 0.95, *, draws: int = 2000, generator: torch.Generator | None = None
-    ) -> Interval:
-        """Both ends of each effect's bootstrap interval over examples, weighted by their targets.
-
-        With generator=None a fixed seed is used, so that the interval is the same each time.
-        """
-        return bootstrap_interval(
-            self.per_example, self.weights, level=level, draws=draws, generator=generator
-        )
 
     def p_values(
         self,
@@ -248,11 +237,6 @@ def swept(
         "weights": weights,
         **about,
     }
-
-
-def metric_name(metric: Any) -> str:
-    """How a result calls a metric."""
-    return metric if isinstance(metric, str) else getattr(metric, "__name__", repr(metric))
 
 
 def head_name(head: tuple[int, int | None]) -> str:

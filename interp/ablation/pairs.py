@@ -10,10 +10,10 @@ from torch import Tensor
 
 from interp.ablation.heads import all_heads, checked_heads
 from interp.ablation.kinds import Cut, Head, Request, cut_of
-from interp.ablation.outcomes import HeadSweep, Pairwise, head_name, metric_name, swept
+from interp.ablation.outcomes import HeadSweep, Pairwise, head_name, swept
 from interp.hooks import Hooks
 from interp.metrics import Metric, weighted_mean
-from interp.sweeps import Examples, Outcome, Plan, Progress, examples_of, run
+from interp.sweeps import Examples, Outcome, Plan, Progress, examples_of, metric_name, run
 
 
 def conditional(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from interp.hooks import Hooks
 from interp.metrics import Metric
-from interp.patching.outcomes import HeadPatching, PositionPatching, metric_name, patched
+from interp.patching.outcomes import HeadPatching, PositionPatching, patched
 from interp.patching.pairs import Ends, Recorded, ends_of, recorded
 from interp.sweeps import (
     SITES,
@@ -20,6 +20,7 @@ from interp.sweeps import (
     Site,
     Slots,
     absolute_positions,
+    metric_name,
     run,
 )
 from interp.sweeps.edits import HEAD_AXIS, KEY_VALUE_SITES

@@ -19,10 +19,9 @@ from interp.patching.edges import (
     written,
 )
 from interp.patching.gradients import gradients
-from interp.patching.outcomes import metric_name
 from interp.patching.pairs import Ends, ends_of, recorded
 from interp.results import Result
-from interp.sweeps import SITES, Progress
+from interp.sweeps import SITES, Progress, metric_name
 
 
 @dataclass(frozen=True)

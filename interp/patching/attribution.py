@@ -13,9 +13,9 @@ from interp.hooks import Hooks
 from interp.metrics import Metric
 from interp.patching.activations import checked_by, n_columns
 from interp.patching.gradients import gradients, mean_over_drops
-from interp.patching.outcomes import HeadPatching, PositionPatching, metric_name, patched
+from interp.patching.outcomes import HeadPatching, PositionPatching, patched
 from interp.patching.pairs import Ends, ends_of, recorded
-from interp.sweeps import SITES, Examples, Site, absolute_positions, evaluating
+from interp.sweeps import SITES, Examples, Site, absolute_positions, evaluating, metric_name
 from interp.sweeps.clean import CallKeeper
 from interp.sweeps.edits import HEAD_AXIS
 from interp.sweeps.examples import Measure, measured

@@ -13,10 +13,10 @@ from interp.metrics import Metric, weighted_mean
 from interp.patching.attributed_edges import EdgeScores
 from interp.patching.circuits import circuit_values
 from interp.patching.edges import graph_of
-from interp.patching.outcomes import metric_name
+from interp.patching.outcomes import differ
 from interp.patching.pairs import ends_of
 from interp.results import Result
-from interp.sweeps import Progress
+from interp.sweeps import Progress, metric_name
 
 
 @dataclass(frozen=True)
@@ -94,18 +94,28 @@ def faithfulness_curve(
     graph = graph_of(model)
     if scores.senders != graph.senders or scores.receivers != graph.receivers:
         raise ValueError("these scores are of a model of another shape")
-    about: dict[str, Any] = {"metric": metric, "mask": mask, "hooks": hooks}
-    ends = ends_of(model, clean, corrupted, direction="noising", **about)
     edges = graph.edges()
     chosen = tuple(_doubling(int(edges.sum())) if sizes is None else sizes)
     kept = torch.stack([scores.circuit(k).to(edges.device) for k in chosen])
-    ends_kept = torch.stack([edges, torch.zeros_like(edges)])
-    asked = torch.cat([kept, edges & ~kept, ends_kept])
+    asked = torch.cat([kept, edges & ~kept, torch.stack([edges, torch.zeros_like(edges)])])
+    about: dict[str, Any] = {"metric": metric, "mask": mask, "hooks": hooks}
+    ends = ends_of(model, clean, corrupted, direction="noising", **about)
     how: dict[str, Any] = {"hooks": hooks, "memory": memory, "progress": progress}
     values = circuit_values(model, graph, ends, asked, **how)
-    means = weighted_mean(values, ends.base.weights)
-    circuit, rest, (whole, nothing) = means.split([len(chosen), len(chosen), 2])
-    _check_apart(whole, nothing, metric_name(metric))
+    return _faithfulness(values, ends.base.weights, chosen, metric_name(metric))
+
+
+def _faithfulness(
+    values: Float[Tensor, "circuit B"], weights: Tensor, sizes: tuple[int, ...], metric: str
+) -> Faithfulness:
+    """Of circuits of these sizes, what is left without each, the model and nothing."""
+    means = weighted_mean(values, weights)
+    circuit, rest, (whole, nothing) = means.split([len(sizes), len(sizes), 2])
+    if not differ(whole, nothing):
+        raise ValueError(
+            f"{metric} is {float(whole):.6g} with all edges clean and with all corrupted: there "
+            "is nothing that a circuit could be faithful to"
+        )
     return Faithfulness(
         faithfulness=(circuit - nothing) / (whole - nothing),
         completeness=(rest - nothing) / (whole - nothing),
@@ -113,10 +123,10 @@ def faithfulness_curve(
         complement=rest,
         model=whole,
         nothing=nothing,
-        per_example=values[: len(chosen)],
-        weights=ends.base.weights,
-        n_edges=chosen,
-        metric=metric_name(metric),
+        per_example=values[: len(sizes)],
+        weights=weights,
+        n_edges=sizes,
+        metric=metric,
     )
 
 
@@ -126,11 +136,3 @@ def _doubling(n: int) -> list[int]:
         sizes.append(k)
         k *= 2
     return [*sizes, n]
-
-
-def _check_apart(whole: Tensor, nothing: Tensor, metric: str) -> None:
-    if not bool((whole - nothing).abs() > 1e-6 * torch.maximum(whole.abs(), nothing.abs())):
-        raise ValueError(
-            f"{metric} is {float(whole):.6g} with all edges clean and with all corrupted: there "
-            "is nothing that a circuit could be faithful to"
-        )

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from interp.metrics import weighted_mean
 from interp.results import Result
-from interp.sweeps import Interval, bootstrap_interval
+from interp.sweeps import Sampled
 
 
 @dataclass(frozen=True)
-class _Patched(Result):
+class _Patched(Sampled, Result):
     """Effects are patched minus base: what carrying one activation over changes."""
 
     effect: Tensor
@@ -35,21 +35,12 @@ class _Patched(Result):
         Raises:
             ValueError: Both ends are equal, so that there is no way to be shared.
         """
-        way = self.source - self.base
-        if not bool(way.abs() > 1e-6 * torch.maximum(self.source.abs(), self.base.abs())):
+        if not differ(self.source, self.base):
             raise ValueError(
                 f"{self.metric} is {float(self.base):.6g} at both ends: there is nothing to "
                 "recover; take corrupted tokens that change it, or read `effect`"
             )
-        return self.effect / way
-
-    def interval(
-        self, level: float = 0.95, *, draws: int = 2000, generator: torch.Generator | None = None
-    ) -> Interval:
-        """Both ends of each effect's bootstrap interval over examples, weighted by targets."""
-        return bootstrap_interval(
-            self.per_example, self.weights, level=level, draws=draws, generator=generator
-        )
+        return self.effect / (self.source - self.base)
 
 
 _SHARED: dict[str, tuple[str, ...]] = {
@@ -118,6 +109,6 @@ def patched(
     )
 
 
-def metric_name(metric: Any) -> str:
-    """How a result calls a metric."""
-    return metric if isinstance(metric, str) else getattr(metric, "__name__", repr(metric))
+def differ(a: Float[Tensor, ""], b: Float[Tensor, ""]) -> bool:
+    """Whether two numbers are further apart than rounding."""
+    return bool((a - b).abs() > 1e-6 * torch.maximum(a.abs(), b.abs()))

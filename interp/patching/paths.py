@@ -10,7 +10,7 @@ from torch import Tensor
 from interp.hooks import Hooks
 from interp.metrics import Metric
 from interp.model import Transformer
-from interp.patching.outcomes import HeadPatching, metric_name, patched
+from interp.patching.outcomes import HeadPatching, patched
 from interp.patching.pairs import Ends, Recorded, ends_of, recorded
 from interp.sweeps import (
     SITES,
@@ -23,6 +23,7 @@ from interp.sweeps import (
     absolute_positions,
     evaluating,
     hooks_for,
+    metric_name,
     run,
 )
 
@@ -79,31 +80,35 @@ def path_patching(
     )
     reads = _reads(model, receivers, through)
     chosen = _senders(model, senders, reads)
-    names = [SITES["z"].format(layer) for layer in range(model.config.n_layers)]
-    names += [SITES["resid"].format(layer) for layer in range(model.config.n_layers)]
-    names += [SITES["final"].format(model.config.n_layers - 1)]
-    base = recorded(model, ends.base, names, ends.measure, hooks)
-    source = recorded(model, ends.source, names[: model.config.n_layers], ends.measure, hooks)
-    told = _Told(model, ends, base, source, freeze_mlps, hooks)
-    sent = [
-        Intervention(tuple(told.edit(sender, read) for read in reads if _below(sender, read)))
-        for sender in chosen
-    ]
+    told = _Told(model, ends, *_recorded_both(model, ends, hooks), freeze_mlps, hooks)
     plan = Plan(ends.measure, memory, hooks, progress)
-    outcome = run(model, ends.base, sent, plan)
+    outcome = run(model, ends.base, [told.to_all(sender, reads) for sender in chosen], plan)
     shape = (model.config.n_layers, model.config.n_heads, len(ends.base))
     effects = outcome.clean.new_full(shape, torch.nan)
-    for (layer, head), changed in zip(chosen, outcome.changed, strict=True):
-        effects[layer, head] = changed - outcome.clean
-    to = (
-        "logits" if receivers == "logits" else " ".join(f"L{n}H{h}.{through}" for n, h in receivers)
-    )
-    about = {"direction": direction, "site": f"→ {to}", "metric": metric_name(metric)}
-    found = patched(
-        effects, (base.values, source.values), ends.base.weights, by="head", method="paths", **about
-    )
+    for (layer, head), effect in zip(chosen, outcome.effects, strict=True):
+        effects[layer, head] = effect
+    about = {"direction": direction, "site": _named(receivers, through), "method": "paths"}
+    values = (told.base.values, told.source.values)
+    about["metric"] = metric_name(metric)
+    found = patched(effects, values, ends.base.weights, by="head", **about)
     assert isinstance(found, HeadPatching)
     return found
+
+
+def _recorded_both(model: Transformer, ends: Ends, hooks: Hooks) -> tuple[Recorded, Recorded]:
+    """Every z of both ends, and the base's residual stream."""
+    layers = range(model.config.n_layers)
+    z = [SITES["z"].format(layer) for layer in layers]
+    stream = [SITES["resid"].format(layer) for layer in layers]
+    last = SITES["final"].format(model.config.n_layers - 1)
+    base = recorded(model, ends.base, [*z, *stream, last], ends.measure, hooks)
+    return base, recorded(model, ends.source, z, ends.measure, hooks)
+
+
+def _named(receivers: Sequence[tuple[int, int]] | Literal["logits"], through: str) -> str:
+    if isinstance(receivers, str):
+        return f"→ {receivers}"
+    return "→ " + " ".join(f"L{layer}H{head}.{through}" for layer, head in receivers)
 
 
 def _check_model(model: Any) -> None:
@@ -169,6 +174,10 @@ class _Told:
         self.model, self.ends, self.base, self.source = model, ends, base, source
         self.freeze_mlps, self.hooks = freeze_mlps, hooks
         self._streams: dict[tuple[int, int], Any] = {}
+
+    def to_all(self, sender: tuple[int, int], reads: list[Read]) -> Intervention:
+        """Tell every receiver above the sender."""
+        return Intervention(tuple(self.edit(sender, r) for r in reads if _below(sender, r)))
 
     def edit(self, sender: tuple[int, int], read: Read) -> Edit:
         """Add the change to what the receiver reads."""

@@ -2,11 +2,17 @@
 
 from interp.sweeps.clean import CleanRun, absolute_positions, record
 from interp.sweeps.edits import NOTHING, SITES, Change, Edit, Intervention, Site, Slots, hooks_for
-from interp.sweeps.examples import Examples, examples_of
+from interp.sweeps.examples import Examples, examples_of, metric_name
 from interp.sweeps.planner import Outcome, Plan, Progress, run
 from interp.sweeps.single import run_once
 from interp.sweeps.subject import evaluating
-from interp.sweeps.uncertainty import Interval, bootstrap_interval, holm, permutation_p_values
+from interp.sweeps.uncertainty import (
+    Interval,
+    Sampled,
+    bootstrap_interval,
+    holm,
+    permutation_p_values,
+)
 
 __all__ = [
     "NOTHING",
@@ -20,6 +26,7 @@ __all__ = [
     "Outcome",
     "Plan",
     "Progress",
+    "Sampled",
     "Site",
     "Slots",
     "absolute_positions",
@@ -28,6 +35,7 @@ __all__ = [
     "examples_of",
     "holm",
     "hooks_for",
+    "metric_name",
     "permutation_p_values",
     "record",
     "run",

@@ -92,6 +92,11 @@ def measure_of(metric: str | Metric, clean_logits: Float[Tensor, "B T V"]) -> Me
     return METRICS[metric]
 
 
+def metric_name(metric: str | Metric) -> str:
+    """How a result calls a metric."""
+    return metric if isinstance(metric, str) else getattr(metric, "__name__", repr(metric))
+
+
 def measured(measure: Measure, logits: Tensor, examples: Examples) -> Float[Tensor, "B"]:
     """The metric of each example.
 

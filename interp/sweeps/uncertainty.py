@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 BLOCK = 1 << 22  # entries of a resampling matrix at a time
+COLUMNS = 1 << 11  # numbers whose quantiles are taken at a time: torch's have a limit
 
 
 class Interval(NamedTuple):
@@ -54,10 +55,29 @@ def bootstrap_interval(
         times.scatter_add_(1, picks, torch.ones_like(times))
         times = times * weight
         means.append((times @ flat.T) / times.sum(1, keepdim=True))
-    tail = (1 - level) / 2
-    ends = torch.cat(means).quantile(torch.tensor([tail, 1 - tail], dtype=torch.float64), dim=0)
+    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    columns = torch.cat(means).split(COLUMNS, dim=1)
+    ends = torch.cat([some.quantile(tails, dim=0) for some in columns], 1)
     low, high = ends.reshape(2, *values.shape[:-1]).unbind()
     return Interval(low, high)
+
+
+class Sampled:
+    """For results with one number for each example: how sure their means are."""
+
+    per_example: Tensor
+    weights: Int[Tensor, " example"]
+
+    def interval(
+        self, level: float = 0.95, *, draws: int = 2000, generator: torch.Generator | None = None
+    ) -> Interval:
+        """Both ends of each mean's bootstrap interval over examples, weighted by their targets.
+
+        With generator=None a fixed seed is used, so that the interval is the same each time.
+        """
+        return bootstrap_interval(
+            self.per_example, self.weights, level=level, draws=draws, generator=generator
+        )
 
 
 def permutation_p_values(
