@@ -24,13 +24,16 @@ def tokens(generator):
     return torch.randint(16, (4, 10), generator=generator)
 
 
-@pytest.mark.parametrize("kind", ["zero", "uniform"])
-def test_a_head_that_writes_nothing_costs_exactly_nothing(model, tokens, kind):
+@pytest.mark.parametrize(
+    ("kind", "positional"), [("zero", "learned"), ("uniform", "learned"), ("uniform", "alibi")]
+)
+def test_a_head_that_writes_nothing_costs_exactly_nothing(tokens, kind, positional):
+    model = model_of(positional=positional)
     with torch.no_grad():
         model.blocks[0].attn.W_O[2] = 0
         cut = ablation.ablate(model, tokens, heads=[(0, 2)], kind=kind)
         others = ablation.ablate(model, tokens, heads=[(0, 1)], kind=kind)
-        if kind == "uniform":  # which materialises the layer, so that the baseline must too
+        if positional == "alibi":  # which materialises the layer, so that the baseline must too
             as_it_is = [("blocks.0.attn.hook_pattern", lambda p, hook: p)]
             clean = model(tokens, hooks=as_it_is)
         else:

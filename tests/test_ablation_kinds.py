@@ -82,3 +82,22 @@ def test_sweep_is_every_head_cut_alone_from_the_start(shape, kind, padded, token
     # float32, other batch shapes and another order of sums
     torch.testing.assert_close(swept.per_example, alone, atol=2e-5, rtol=0)
     assert alone.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [*SHAPES.values(), {"qk_normalization": "rms_norm"}, {"qk_normalization": "layer_norm"}],
+    ids=[*SHAPES, "queries normalised", "with a bias"],
+)
+def test_uniform_is_a_pattern_of_equal_weights_on_what_may_be_seen(options, tokens):
+    model, mask = model_of(**options), padded_mask()
+
+    def flat(scores, hook):
+        scores[:, 1] = torch.where(scores[:, 1] == -torch.inf, -torch.inf, 0.0)
+
+    got = ablation.ablate(model, tokens, heads=[(1, 1)], kind="uniform", mask=mask)
+    with torch.no_grad():
+        wanted = model(tokens, mask=mask, hooks=[("blocks.1.attn.hook_attn_scores", flat)])
+        clean = model(tokens, mask=mask)
+    torch.testing.assert_close(got[mask], wanted[mask], atol=2e-5, rtol=1e-5)
+    assert (got - clean)[mask].abs().max() > 1e-3

@@ -212,7 +212,7 @@ def test_progress_of_pairs_counts_pairs(model, tokens):
     assert told[-1] == (16 + 120, 16 + 120)
 
 
-@pytest.mark.parametrize("kind", ["zero", "pattern_preserving", "direct"])
+@pytest.mark.parametrize("kind", ["zero", "uniform", "pattern_preserving", "direct"])
 def test_fused_attention_stays_on(model, tokens, kind, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a pattern was materialised")
@@ -222,7 +222,7 @@ def test_fused_attention_stays_on(model, tokens, kind, monkeypatch):
     ablation.pairwise(model, tokens, kind=kind)
 
 
-def test_only_the_layer_whose_pattern_is_edited_is_materialised(model, tokens, monkeypatch):
+def test_only_the_layer_whose_pattern_is_edited_is_materialised(tokens, monkeypatch):
     layers, whole = [], kernels.materialised
 
     def watched(call, tap):
@@ -230,7 +230,7 @@ def test_only_the_layer_whose_pattern_is_edited_is_materialised(model, tokens, m
         return whole(call, tap)
 
     monkeypatch.setattr(kernels, "materialised", watched)
-    ablation.ablate(model, tokens, heads=[(2, 1)], kind="uniform")
+    ablation.ablate(model_of(positional="alibi"), tokens, heads=[(2, 1)], kind="uniform")
     assert layers == [2]
 
 

@@ -11,6 +11,7 @@ from interp.ablation.constants import optimal_constants
 from interp.ablation.reference import Means, absolute_activations, means_of
 from interp.model import Transformer
 from interp.sweeps import SITES, Edit, Examples, Intervention, Site, Slots, examples_of
+from interp.sweeps.subject import scores_follow_queries
 
 Head = tuple[int, int | None]
 
@@ -105,11 +106,16 @@ def resample(request: Request) -> Cut:
 
 
 def uniform(request: Request) -> Cut:
-    """The head's values, mixed by a pattern that is uniform over the keys it may see."""
+    """The head's values, mixed by a pattern that is uniform over the keys it may see.
+
+    Queries of 0 make it so on the fused route; where scores have other parts, they are set to 0.
+    """
     _refuse_reference(request, "uniform")
     _refuse_other_sites(request, "uniform")
 
     def edits(layer: int, head: int | None) -> tuple[Edit, ...]:
+        if scores_follow_queries(request.model, layer):
+            return (Edit("q", layer, head, _nothing, request.positions),)
         return (Edit("scores", layer, head, _flat, request.positions),)
 
     return Cut(edits)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from interp.attention.features import Featured
 from interp.interop import Observed
 from interp.model import Transformer
 
@@ -35,6 +36,18 @@ def key_value_heads(model: Any) -> int:
 def has_mlps(model: Any) -> bool:
     """Whether blocks have MLPs; of a wrapped model, that is taken for granted."""
     return not isinstance(model, Transformer) or model.config.d_mlp is not None
+
+
+def scores_follow_queries(model: Any, layer: int) -> bool:
+    """Whether a query of 0 scores 0 at every key: no bias by distance, norm with a bias, feature.
+
+    Of a wrapped model that is not known.
+    """
+    if not isinstance(model, Transformer):
+        return False
+    config = model.config
+    plain = config.positional != "alibi" and "layer_norm" not in config.qk_normalization
+    return plain and not isinstance(config.rule(layer), Featured)
 
 
 def widest(model: Any) -> int:
