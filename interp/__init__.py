@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         report,
         tasks,
     )
+    from interp.checkpoint import load_seq2seq
     from interp.folding import (
         center_unembed,
         center_writing_weights,
@@ -60,6 +61,7 @@ __all__ = [
     "lens",
     "load",
     "load_hugging_face",
+    "load_seq2seq",
     "load_transformer_lens",
     "patching",
     "plots",
@@ -85,6 +87,7 @@ _LATER: dict[str, str | None] = {
     "fold_layer_norm": "interp.folding",
     "fold_value_biases": "interp.folding",
     "load": "interp.runs",
+    "load_seq2seq": "interp.checkpoint",
     "load_transformer_lens": "interp.interop",
     "to_bridge": "interp.interop",
     "from_bridge": "interp.interop",

@@ -11,14 +11,18 @@ from torch import Tensor
 from interp.config import TransformerConfig
 from interp.model import Transformer
 from interp.results import write_atomic
+from interp.seq2seq import Seq2SeqConfig, Seq2SeqTransformer
 from interp.weights import check_own
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+Model = Transformer | Seq2SeqTransformer
 
 
-def save(model: Transformer, folder: str | Path, **about: Any) -> Path:
+def save(model: Model, folder: str | Path, **about: Any) -> Path:
     """Write a model's config and weights; a folder that exists is replaced file by file.
+
+    `interp.load` reads it again, `interp.load_seq2seq` an encoder–decoder.
 
     Args:
         model: The model.
@@ -28,7 +32,8 @@ def save(model: Transformer, folder: str | Path, **about: Any) -> Path:
     Returns:
         The folder.
     """
-    check_own(model)
+    if not isinstance(model, Seq2SeqTransformer):
+        check_own(model)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_weights(model, folder / WEIGHTS)
@@ -37,11 +42,48 @@ def save(model: Transformer, folder: str | Path, **about: Any) -> Path:
     return folder
 
 
-def write_weights(model: Transformer, path: str | Path) -> Path:
+def load_seq2seq(folder: str | Path) -> Seq2SeqTransformer:
+    """The encoder–decoder that `save` wrote, in eval mode on the CPU.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        ValueError: It holds another kind of model, or weights do not fit the config.
+    """
+    described = read_config(folder)["model"]
+    if not _is_seq2seq(described):
+        raise ValueError(f"{folder} holds no encoder–decoder; interp.load reads it")
+    model, path = Seq2SeqTransformer(Seq2SeqConfig.from_dict(described)), Path(folder) / WEIGHTS
+    fill(model, read_weights(path), str(path))
+    return model.eval()
+
+
+def decoder_only(described: Mapping[str, Any], where: str | Path) -> TransformerConfig:
+    """The config of a `Transformer` as config.json has it.
+
+    Raises:
+        ValueError: It is an encoder–decoder's, or no config.
+    """
+    if _is_seq2seq(described):
+        raise ValueError(f"{where} holds an encoder–decoder: interp.load_seq2seq reads it")
+    return TransformerConfig.from_dict(described)
+
+
+def _is_seq2seq(described: Mapping[str, Any]) -> bool:
+    return set(described) == {"encoder", "decoder"}
+
+
+def _tied(model: Model) -> set[str]:
+    """Weights that are stored under another name."""
+    config = model.config
+    ties = config.decoder if isinstance(config, Seq2SeqConfig) else config
+    return {"unembed.weight"} if ties.tied_embeddings else set()
+
+
+def write_weights(model: Model, path: str | Path) -> Path:
     """Write the parameters as safetensors; tied ones once."""
     from safetensors.torch import save as to_bytes
 
-    tied = {"unembed.weight"} if model.config.tied_embeddings else set()
+    tied = _tied(model)
     stored = {
         name: weight.detach().contiguous()
         for name, weight in model.state_dict().items()
@@ -101,13 +143,13 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def fill(model: Transformer, weights: Mapping[str, Tensor], where: str) -> None:
+def fill(model: Model, weights: Mapping[str, Tensor], where: str) -> None:
     """Copy weights into a model; the dtype becomes theirs.
 
     Raises:
         ValueError: A tensor is missing, unknown or of another shape, each named.
     """
-    tied = {"unembed.weight"} if model.config.tied_embeddings else set()
+    tied = _tied(model)
     own = {name: x for name, x in model.state_dict().items() if name not in tied}
     wrong = [f"missing {name}" for name in own.keys() - weights.keys()]
     wrong += [f"unknown {name}" for name in weights.keys() - own.keys()]

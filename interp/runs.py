@@ -13,8 +13,15 @@ from typing import Any
 
 from torch import Tensor
 
-from interp.checkpoint import CONFIG, WEIGHTS, fill, load_model, read_config, read_weights
-from interp.config import TransformerConfig
+from interp.checkpoint import (
+    CONFIG,
+    WEIGHTS,
+    decoder_only,
+    fill,
+    load_model,
+    read_config,
+    read_weights,
+)
 from interp.model import Transformer
 from interp.tasks import Task, make
 
@@ -36,7 +43,7 @@ def load(folder: str | Path, *, step: int | None = None) -> Transformer:
         ValueError: A file is broken, or weights do not fit the config.
     """
     folder = Path(folder)
-    config = TransformerConfig.from_dict(read_config(folder)["model"])
+    config = decoder_only(read_config(folder)["model"], folder)
     if (folder / WEIGHTS).is_file():
         if step is not None:
             raise ValueError(f"{folder} holds a single model, not a run: leave `step` out")

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import interp
 from interp import tasks
-from interp.attention import materialised
+from interp.attention import CACHES, materialised
 from interp.config import TransformerConfig
 from interp.seq2seq import Seq2SeqConfig, Seq2SeqTransformer
 from tests.tiny import scramble, some_tokens
@@ -114,11 +115,98 @@ def test_cutting_cross_attention_makes_the_source_matter_no_more():
     assert not torch.allclose(model(source(), says), model(source().flip(1), says))
 
 
-def test_generation_is_greedy_recomputation():
-    model, says = tiny(), some_tokens(length=2)
-    found = model.generate(source(), says, 5)
+@bases
+def test_generation_is_greedy_recomputation(base):
+    model, says = tiny(base), some_tokens(length=2)
+    found = model.generate(source(), says, 12)
     expected = model(source(), found[:, :-1])[:, 1:].argmax(-1)
     assert torch.equal(found[:, 2:], expected)
+
+
+@bases
+@pytest.mark.parametrize("cache", CACHES)
+def test_chunks_through_a_cache_are_the_logits_of_the_whole(base, cache):
+    model, says = tiny(base), some_tokens(length=12)
+    real = torch.ones_like(source(), dtype=torch.bool)
+    real[0, 6:] = False
+    kv = model.new_kv_cache(cache)
+    chunks = [
+        model(source(), part, source_mask=real, kv_cache=kv) for part in says.split([5, 1, 1, 5], 1)
+    ]
+    whole = model(source(), says, source_mask=real)
+    torch.testing.assert_close(torch.cat(chunks, 1), whole, rtol=1e-4, atol=1e-5)
+
+
+def test_pads_of_the_decoder_stay_out_of_its_cache():
+    model, says = tiny("rotary"), some_tokens(length=10)
+    padded = torch.cat([torch.zeros(3, 4, dtype=torch.long), says], 1)
+    mask = torch.arange(14).expand(3, -1) >= 4
+    kv = model.new_kv_cache()
+    parts = zip(padded.split(6, 1), mask.split(6, 1), strict=True)
+    logits = [model(source(), t, mask=m, kv_cache=kv) for t, m in parts]
+    expected = model(source(), says)
+    torch.testing.assert_close(torch.cat(logits, 1)[:, 4:], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_filled_cache_computes_nothing_of_the_source_again():
+    model, says, flowed = tiny("alibi"), some_tokens(), []
+    kv = model.new_kv_cache()
+    model(source(), says[:, :5], kv_cache=kv)
+    fork, hooks = kv.fork(), [(lambda name: True, lambda x, hook: flowed.append(hook.name))]
+    logits = model(source(), says[:, 5:], kv_cache=kv, hooks=hooks)
+    names = list(dict.fromkeys(flowed))
+    of_source = [n for n in model.hook_names() if n not in names]
+    assert names == [n for n in model.hook_names() if n in names]
+    assert all(
+        n.startswith("encoder.") or "cross_attn.hook_k" in n or "cross_attn.hook_v" in n
+        or "cross_attn.k_norm" in n
+        for n in of_source
+    )  # fmt: skip
+    assert len(of_source) > 20
+    torch.testing.assert_close(logits, model(source(), says)[:, 5:], rtol=1e-4, atol=1e-5)
+    with pytest.raises(LookupError, match="encoder.hook_embed"):
+        model(source(), says[:, 5:], kv_cache=fork, hooks=[("encoder.hook_embed", hooks[0][1])])
+    torch.testing.assert_close(model(source(), says[:, 5:], kv_cache=fork), logits)
+
+
+def test_a_cache_of_another_source_or_batch_is_refused_and_stays_as_it_was():
+    model, says = tiny(), some_tokens()
+    kv = model.new_kv_cache()
+    model(source(), says[:, :5], kv_cache=kv)
+    with pytest.raises(ValueError, match="another source"):
+        model(source().flip(1), says[:, 5:], kv_cache=kv)
+    with pytest.raises(ValueError, match="another source"):
+        mask = torch.arange(9).expand(3, -1) > 0
+        model(source(), says[:, 5:], source_mask=mask, kv_cache=kv)
+    with pytest.raises(ValueError, match="holds 3 sequences"):
+        model(source(), says[:2, 5:], kv_cache=kv)
+    with pytest.raises(ValueError, match="20 tokens behind 5 cached ones"):
+        model(source(), some_tokens(length=20), kv_cache=kv)
+    with pytest.raises(ValueError, match="n_ctx=24; ask for fewer"):
+        model.generate(source(), says, 13)
+    logits = model(source(), says[:, 5:], kv_cache=kv)
+    torch.testing.assert_close(logits, model(source(), says)[:, 5:], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_saved_model_comes_back_bit_by_bit(tmp_path, tied):
+    kinds = {"attention": "streaming", "attention_options": {"window": 4, "sinks": 1}}
+    config = config_of({"attention_options": {}}, tied_embeddings=tied, **kinds)
+    model = scramble(Seq2SeqTransformer(config)).eval()
+    interp.save(model, tmp_path / "it", note="plain")
+    again = interp.load_seq2seq(tmp_path / "it")
+    assert again.config == model.config
+    assert again.unembed.weight is again.decoder.embed.weight if tied else not again.training
+    assert torch.equal(again(source(), some_tokens()), model(source(), some_tokens()))
+
+
+def test_loading_the_wrong_kind_of_model_says_which_call_is_right(tmp_path):
+    interp.save(tiny(), tmp_path / "two")
+    interp.save(interp.Transformer(tiny().config.decoder), tmp_path / "one")
+    with pytest.raises(ValueError, match="interp.load_seq2seq reads it"):
+        interp.load(tmp_path / "two")
+    with pytest.raises(ValueError, match="interp.load reads it"):
+        interp.load_seq2seq(tmp_path / "one")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ does) in place of after.
 """
 
 from interp.seq2seq.architecture import Seq2SeqConfig, seq2seq_names
+from interp.seq2seq.cache import Seq2SeqCache
 from interp.seq2seq.transformer import Seq2SeqTransformer
 
-__all__ = ["Seq2SeqConfig", "Seq2SeqTransformer", "seq2seq_names"]
+__all__ = ["Seq2SeqCache", "Seq2SeqConfig", "Seq2SeqTransformer", "seq2seq_names"]

@@ -1,6 +1,8 @@
 """What an encoder–decoder computes, and the names of its activations."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -20,6 +22,22 @@ class Seq2SeqConfig:
     encoder: TransformerConfig
     decoder: TransformerConfig
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Seq2SeqConfig":
+        """Back from `to_dict`, or from JSON.
+
+        Raises:
+            ValueError: It is no such config; or a stack can't be.
+        """
+        if set(values) != {"encoder", "decoder"}:
+            raise ValueError(f"wanted a config of encoder and decoder, got {sorted(values)}")
+        stacks = {name: TransformerConfig.from_dict(values[name]) for name in values}
+        return cls(**stacks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {"encoder": self.encoder.to_dict(), "decoder": self.decoder.to_dict()}
+
     def __post_init__(self) -> None:
         if self.encoder.d_model != self.decoder.d_model:
             raise ValueError(
@@ -36,8 +54,23 @@ class Seq2SeqConfig:
                 raise ValueError(f"decoder: {kind!r} attention sees later tokens; use 'causal'")
 
 
-def seq2seq_names(config: Seq2SeqConfig) -> list[str]:
-    """Every activation of an encoder–decoder, in the order of the forward pass."""
+def seq2seq_names(config: Seq2SeqConfig, *, encoded: bool = False) -> list[str]:
+    """Every activation of an encoder–decoder, in the order of the forward pass.
+
+    Args:
+        config: The model's.
+        encoded: A cache has what is made of the source: only what the decoder still computes.
+    """
+    names = _all_names(config)
+    return [n for n in names if not _of_source(n)] if encoded else names
+
+
+def _of_source(name: str) -> bool:
+    across = (".cross_attn.hook_k", ".cross_attn.hook_v")
+    return name.startswith("encoder.") or name.endswith(across) or ".cross_attn.k_norm." in name
+
+
+def _all_names(config: Seq2SeqConfig) -> list[str]:
     encoder = [n for n in hook_names(config.encoder) if not n.startswith("unembed")]
     names = [f"encoder.{n}" for n in encoder]
     decoder = [n for n in hook_names(config.decoder) if not n.startswith("unembed")]

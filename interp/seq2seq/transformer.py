@@ -6,15 +6,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from interp.attention import Full, Kernel, Visible, attend
+from interp.attention import CacheKind, Full, Kernel, Visible, attend, new_cache
 from interp.cache import ActivationCache, Anatomy, NamesFilter, names_to_record
 from interp.calls import checked_mask
-from interp.generate import sample
+from interp.generate import continue_tokens
 from interp.hooks import Hooks, Recorder, Tap, resolve
 from interp.layers import Block
 from interp.names import SPLIT_INPUTS
 from interp.seq2seq.architecture import Seq2SeqConfig, seq2seq_names
-from interp.seq2seq.stacks import DecoderBlock, Stack
+from interp.seq2seq.cache import Memory, Seq2SeqCache
+from interp.seq2seq.stacks import DecoderBlock, Slots, Stack
 from interp.weights import Linear, initialise
 
 
@@ -45,6 +46,7 @@ class Seq2SeqTransformer(nn.Module):
         source_mask: Bool[Tensor, "batch source"] | None = None,
         mask: Bool[Tensor, "batch pos"] | None = None,
         hooks: Hooks = (),
+        kv_cache: Seq2SeqCache | None = None,
         kernel: Kernel = attend,
     ) -> Float[Tensor, "batch pos d_vocab"]:
         """Logits: what should follow each of the decoder's tokens, given the source.
@@ -55,14 +57,18 @@ class Seq2SeqTransformer(nn.Module):
             source_mask: True where a source token is real.
             mask: True where a token is real.
             hooks: Pairs (name or glob, fn(activation, hook)), run in order.
+            kv_cache: What was computed for the source and the tokens so far; these tokens are
+                appended. From its second call on, the encoder's activations are not made again.
             kernel: What computes attention, in place of the fused route.
 
         Raises:
-            LookupError: A hook's name matches nothing.
-            ValueError: Tokens or masks do not fit the model.
+            LookupError: A hook's name matches nothing that this call computes.
+            ValueError: Tokens or masks do not fit the model, or the cache is of another source.
         """
-        tap = Tap(resolve(hooks, self.hook_names()) if hooks else {})
-        return self._run(tap, source, tokens, (source_mask, mask), kernel)
+        filled = kv_cache is not None and kv_cache.memory is not None
+        names = seq2seq_names(self.config, encoded=filled)
+        tap = Tap(resolve(hooks, names) if hooks else {})
+        return self._run(tap, source, tokens, (source_mask, mask), kernel, kv_cache)
 
     def run_with_hooks(
         self, source: Tensor, tokens: Tensor, fwd_hooks: Hooks = (), **call: Any
@@ -94,6 +100,19 @@ class Seq2SeqTransformer(nn.Module):
         """Every activation that a call offers, in order."""
         return seq2seq_names(self.config)
 
+    def new_kv_cache(self, kind: CacheKind = "contiguous") -> Seq2SeqCache:
+        """An empty cache for `model(source, tokens, kv_cache=…)`.
+
+        Args:
+            kind: Of the decoder's own keys and values; `interp.attention.CACHES` has the kinds.
+
+        Raises:
+            ValueError: There is no such kind.
+        """
+        rules = [block.attn.rule for block in self.decoder.blocks]
+        scales = [self.config.decoder.scale_of(layer) for layer in range(len(rules))]
+        return Seq2SeqCache(new_cache(kind, rules, scales=scales))
+
     @torch.no_grad()
     def generate(
         self,
@@ -104,13 +123,27 @@ class Seq2SeqTransformer(nn.Module):
         source_mask: Bool[Tensor, "batch source"] | None = None,
         temperature: float = 0.0,
         generator: torch.Generator | None = None,
+        kv_cache: Seq2SeqCache | None = None,
     ) -> Int[Tensor, "batch longer"]:
-        """The decoder's tokens and what it says next, recomputed at each step."""
-        for _ in range(max_new_tokens):
-            logits = self(source, tokens, source_mask=source_mask)[:, -1]
-            chosen = sample(logits, temperature=temperature, generator=generator)
-            tokens = torch.cat([tokens, chosen[:, None]], 1)
-        return tokens
+        """The decoder's tokens and what it says next, through a KV cache (None: a new one).
+
+        Raises:
+            ValueError: It would be longer than the decoder's `n_ctx`, or see `sample`.
+        """
+        cache = self.new_kv_cache() if kv_cache is None else kv_cache
+        longest = cache.own.length + tokens.shape[1] + max_new_tokens
+        if longest > self.config.decoder.n_ctx:
+            raise ValueError(
+                f"{longest - max_new_tokens} tokens and {max_new_tokens} new ones are {longest}, "
+                f"more than the decoder's n_ctx={self.config.decoder.n_ctx}; ask for fewer"
+            )
+        return continue_tokens(
+            lambda chunk: self(source, chunk, source_mask=source_mask, kv_cache=cache),
+            tokens,
+            max_new_tokens,
+            temperature=temperature,
+            generator=generator,
+        )
 
     def _run(
         self,
@@ -119,30 +152,54 @@ class Seq2SeqTransformer(nn.Module):
         tokens: Tensor,
         masks: tuple[Tensor | None, Tensor | None],
         kernel: Kernel,
-    ) -> Tensor:
+        cache: Seq2SeqCache | None = None,
+    ) -> Float[Tensor, "batch pos d_vocab"]:
         source_mask, mask = checked_mask(masks[0], source), checked_mask(masks[1], tokens)
-        memory, source_position = self._encoded(tap.under("encoder"), source, source_mask, kernel)
+        own = None if cache is None else cache.own
+        if own is not None:
+            own.check_batch(tokens.shape[0])
+        memory = self._memory(tap.under("encoder"), source, source_mask, kernel, cache)
         inner = tap.under("decoder")
-        resid, position = self.decoder.start(tokens, mask, inner)
-        where = self.decoder.where(position, mask, kernel)
-        visible = Visible(Full(), position, source_position, mask, source_mask, in_order=False)
-        if mask is None and source_mask is None:
-            visible = Visible(Full(), position, source_position)
+        resid, slots = self.decoder.start(tokens, mask, inner, own)
+        where = self.decoder.where(slots, kernel, own)
+        visible = _across(slots, memory)
         for layer, block in enumerate(self.decoder.blocks):
             scope = inner.under(f"blocks.{layer}")
-            resid = block.between(resid, memory, scope, visible=visible, where=where)
+            resid = block.between(
+                resid, memory.stream, scope, visible=visible, where=where, cache=cache
+            )
+        if cache is not None:
+            real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
+            cache.commit(memory, real)
         x = self.decoder.ln_final(resid, inner.under("ln_final"))
         unembed = tap.under("unembed")
         return unembed("hook_out", self.unembed(unembed("hook_in", x)))
 
-    def _encoded(
-        self, tap: Tap, source: Tensor, mask: Tensor | None, kernel: Kernel
-    ) -> tuple[Tensor, Tensor]:
-        resid, position = self.encoder.start(source, mask, tap)
-        where = self.encoder.where(position, mask, kernel)
+    def _memory(
+        self,
+        tap: Tap,
+        source: Tensor,
+        mask: Tensor | None,
+        kernel: Kernel,
+        cache: Seq2SeqCache | None,
+    ) -> Memory:
+        """What the encoder makes of the source; from a cache, if that has read it."""
+        if cache is not None and cache.memory is not None:
+            cache.memory.check_is_of(source, mask)
+            return cache.memory
+        resid, slots = self.encoder.start(source, mask, tap)
+        where = self.encoder.where(slots, kernel)
         for layer, block in enumerate(self.encoder.blocks):
             resid = block(resid, tap.under(f"blocks.{layer}"), where)
-        return self.encoder.ln_final(resid, tap.under("ln_final")), position
+        return Memory(
+            source, mask, self.encoder.ln_final(resid, tap.under("ln_final")), slots.q_pos
+        )
+
+
+def _across(slots: Slots, memory: Memory) -> Visible:
+    """Every token of the decoder sees all of the source."""
+    plain = slots.real_q is None and memory.mask is None
+    return Visible(Full(), slots.q_pos, memory.position, slots.real_q, memory.mask, in_order=plain)
 
 
 def _bare_anatomy(n_layers: int) -> Anatomy:
