@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from interp.attention.call import TILE, AttentionCall, per_query_head
+from interp.attention.widths import sdpa
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,7 @@ def attend_blocks(
         return _capped(call, q, k, v, seen=seen, bias=bias)
     mask = seen if bias is None else bias.to(q.dtype).masked_fill(~seen, float("-inf"))
     mask = mask[0] if mask.dim() == 3 and len(mask) == 1 else mask.view(-1, *mask.shape[-3:])
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=call.scale)
+    return sdpa(q, k, v, attn_mask=mask, scale=call.scale)
 
 
 def _seen(call: AttentionCall, q_pos: Tensor, k_pos: Tensor) -> Bool[Tensor, "b q k"]:

@@ -12,7 +12,6 @@ from dataclasses import replace
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn import functional as F
 
 from interp.attention.by_features import (
     check_plain,
@@ -26,6 +25,7 @@ from interp.attention.call import TILE, AttentionCall, per_query_head, without_j
 from interp.attention.features import Featured
 from interp.attention.masks import Causal, Full, Visible
 from interp.attention.routes import can_skip, skipping
+from interp.attention.widths import sdpa
 from interp.hooks import SILENT, Tap
 
 Kernel = Callable[[AttentionCall, Tap], Tensor]
@@ -124,7 +124,7 @@ def _sdpa(call: AttentionCall, **how: Tensor | bool | None) -> Tensor:
         x if x.stride(-1) == 1 else x.contiguous()
         for x in (call.q, per_query_head(call.k, heads), per_query_head(call.v, heads))
     )
-    return F.scaled_dot_product_attention(q, k, v, scale=call.scale, **how)  # pyright: ignore[reportArgumentType]
+    return sdpa(q, k, v, scale=call.scale, **how)
 
 
 def _in_mask_tiles(call: AttentionCall) -> Tensor:
