@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 from interp.activations import ACTIVATIONS
 from interp.attention.features import Featured
 from interp.attention.linear import Linear
-from interp.attention.masks import Rule
+from interp.attention.masks import Rule, Streaming
 
 Positional = Literal["learned", "sinusoidal", "rotary", "alibi", "shortformer", "none"]
 Normalization = Literal["layer_norm", "layer_norm_pre", "rms_norm", "rms_norm_pre", "none"]
@@ -157,7 +157,14 @@ def _check_scaling(scaling: Mapping[str, Any]) -> None:
 
 
 def check_rule(config: Any, rule: Rule) -> None:
-    """Refuse what belongs to a softmax, where a layer has none."""
+    """Refuse what a layer's kind of attention has no use for."""
+    if isinstance(rule, Streaming) and rule.positions == "cache":
+        if config.positional not in ("rotary", "alibi"):
+            raise ValueError(
+                "positions='cache' re-indexes rotations or biases: it needs positional='rotary' or "
+                f"'alibi', got {config.positional!r}"
+            )
+        return
     if not isinstance(rule, Featured):
         return
     kind = type(rule).__name__.lower()

@@ -1,7 +1,7 @@
 """The parts of a block: heads and an MLP between norms; each offers its activations by name."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float
@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from interp.activations import ACTIVATIONS
-from interp.attention import AttentionCall, Kernel, KVCache, Rule, Visible
+from interp.attention import AttentionCall, Kernel, KVCache, Rule, Streaming, Visible
 from interp.attention.kernels import pattern_of, scores_of
 from interp.attention.positions import Alibi, alibi_slopes, rotate, rotations, sinusoids
+from interp.attention.reindexing import StreamingAlibi, by_sinks
 from interp.attention.smearing import last_key, smeared
 from interp.config import TransformerConfig
 from interp.hooks import Tap
@@ -29,6 +30,7 @@ class Where:
         qk_pos_embed: What is added to the inputs of queries and keys (shortformer), or None.
         kv_cache: Keys and values so far, or None.
         kernel: What computes attention.
+        back: For rules that re-index positions, the rotations that turn queries back.
     """
 
     visible: Mapping[Rule, Visible]
@@ -36,6 +38,7 @@ class Where:
     qk_pos_embed: Float[Tensor, "b pos d_model"] | None
     kv_cache: KVCache | None
     kernel: Kernel
+    back: Mapping[Rule, Float[Tensor, "2 b pos half"]] = field(default_factory=dict)
 
     def with_qk_pos_embed(self, rows: Float[Tensor, "b pos d_model"]) -> "Where":
         """The same, with positions for queries and keys."""
@@ -70,8 +73,7 @@ class Attention(HeadWeights, nn.Module):
         # At 0, a key is half its own and half the previous token's.
         self.smear = nn.Parameter(torch.zeros(self.kv_heads)) if config.smeared_keys else None
         self.sink = nn.Parameter(torch.zeros(self.n_heads)) if config.sink_logits else None
-        slopes = config.alibi_slopes or tuple(alibi_slopes(self.n_heads))
-        self.position_bias = Alibi(slopes) if config.positional == "alibi" else None
+        self.position_bias = position_bias(config, self.rule)
 
     def forward(
         self, inputs: QKVInputs, tap: Tap, where: Where
@@ -90,6 +92,8 @@ class Attention(HeadWeights, nn.Module):
         if where.kv_cache is not None:
             k, v = where.kv_cache.extend(self.layer, k, v)
         call = self.call(q.transpose(1, 2), k, v, where.visible[self.rule])
+        if self.rule in where.back:
+            call = self._reindexed(call, q, where.back[self.rule])
         if where.kv_cache is not None:
             call = replace(call, past=where.kv_cache.past_of(self.layer))
         if tap.active:
@@ -103,6 +107,11 @@ class Attention(HeadWeights, nn.Module):
         return AttentionCall(
             q, k, v, visible, scale, self.position_bias, cap, self.layer, self.sink
         )
+
+    def _reindexed(self, call: AttentionCall, q: Tensor, back: Tensor) -> AttentionCall:
+        assert isinstance(self.rule, Streaming)
+        turned = rotate(q, back, interleaved=self.config.rotary_interleaved)
+        return by_sinks(call, turned.transpose(1, 2), self.rule.sinks)
 
     def _smeared(self, k: Tensor, where: Where) -> Tensor:
         if self.smear is None:
@@ -263,6 +272,16 @@ def _per_head(
     resid: Float[Tensor, "batch pos d_model"], n: int
 ) -> Float[Tensor, "batch pos {n} d_model"]:
     return resid[:, :, None].repeat(1, 1, n, 1)
+
+
+def position_bias(config: TransformerConfig, rule: Rule) -> Alibi | StreamingAlibi | None:
+    """What is added to a layer's scores by distance, or None."""
+    if config.positional != "alibi":
+        return None
+    slopes = config.alibi_slopes or tuple(alibi_slopes(config.n_heads))
+    if isinstance(rule, Streaming) and rule.positions == "cache":
+        return StreamingAlibi(slopes, rule)
+    return Alibi(slopes)
 
 
 def position_table(config: TransformerConfig) -> Tensor | None:

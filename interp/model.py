@@ -14,6 +14,7 @@ from torch._compile import _disable_dynamo
 
 from interp.attention import CacheKind, Kernel, KVCache, Visible, attend, new_cache
 from interp.attention.masks import positions_of
+from interp.attention.reindexing import turns_back
 from interp.calls import (
     Call,
     Returns,
@@ -175,10 +176,11 @@ class Transformer(Hooked, ModelWeights, Speaking, nn.Module):
         }
         if call.kv_cache is not None:
             seen = {rule: call.kv_cache.visible_of(visible) for rule, visible in seen.items()}
-        turn = None
+        turn, back = None, {}
         if self.config.positional == "rotary" and self.position_table is not None:
             turn = self.position_table[:, position]
-        return position, Where(seen, turn, None, call.kv_cache, kernel)
+            back = turns_back(self.position_table, seen, position)
+        return position, Where(seen, turn, None, call.kv_cache, kernel, back)
 
     def _embedded(
         self, call: Call, position: Tensor, where: Where, tap: Tap

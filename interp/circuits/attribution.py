@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.attention.features import Featured
+from interp.attention.masks import Rule, Streaming
 from interp.attention.positions import rotate
 from interp.circuits.weights import check_head
 from interp.model import Transformer
@@ -73,7 +74,7 @@ def score_attribution(
     q = _projected(parts[:, 0, query], norm, attn.W_Q[head], attn.b_Q[head])
     k = _projected(parts[:, 0, key], norm, attn.W_K[kv_head], attn.b_K[kv_head])
     if model.config.positional == "rotary":
-        q, k = _rotated(model, q, query), _rotated(model, k, key)
+        q, k = _rotated(model, q, _place(attn.rule, query, key)), _rotated(model, k, key)
     table = q @ k.mT * model.config.scale_of(layer)
     sources = (*labels, "bias")
     return ScoreAttribution(table, sources, table.sum().item(), layer, head, query, key)
@@ -94,6 +95,13 @@ def _check_softmax(model: Transformer, layer: int) -> None:
         raise ValueError(
             f"{type(rule).__name__.lower()!r} attention has no scores before a softmax to split"
         )
+
+
+def _place(rule: Rule, query: int, key: int) -> int:
+    """Where a query stands as a key sees it: streams may re-index positions before their sinks."""
+    if isinstance(rule, Streaming) and rule.positions == "cache" and key < rule.sinks:
+        return int(rule.place(torch.tensor(query)))
+    return query
 
 
 def _rotated(model: Transformer, x: Float[Tensor, "source d_head"], position: int) -> Tensor:

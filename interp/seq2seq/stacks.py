@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from interp.attention import Kernel, KVCache, Rule, Visible
 from interp.attention.masks import positions_of
+from interp.attention.reindexing import turns_back
 from interp.calls import check_tokens
 from interp.config import TransformerConfig
 from interp.hooks import Tap
@@ -175,7 +176,8 @@ class Stack(nn.Module):
         seen = {rule: slots.under(rule) for rule in {block.attn.rule for block in self.blocks}}
         if kv_cache is not None:
             seen = {rule: kv_cache.visible_of(visible) for rule, visible in seen.items()}
-        turn = None
+        turn, back = None, {}
         if self.config.positional == "rotary":
-            turn = cast("Tensor", self.position_table)[:, slots.q_pos]
-        return Where(seen, turn, None, kv_cache, kernel)
+            table = cast("Tensor", self.position_table)
+            turn, back = table[:, slots.q_pos], turns_back(table, seen, slots.q_pos)
+        return Where(seen, turn, None, kv_cache, kernel, back)
