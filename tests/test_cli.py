@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
 import interp
+from interp.attention import MASKS, WHEN, options_of
 from interp.cli import dashboard, settings
 from interp.cli import run as cli
 
@@ -27,6 +29,27 @@ def test_version_is_printed(capsys):
 def test_each_command_explains_itself(command, capsys):
     assert cli([command, "--help"]) == 0
     assert "Usage: interp" in capsys.readouterr().out
+
+
+def test_help_and_readme_say_of_each_kind_of_attention_when_to_choose_it(capsys):
+    assert set(WHEN) == set(MASKS)
+    cli(["train", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    for kind, when in WHEN.items():
+        assert f"{kind} ({', '.join(options_of(kind)) or '–'}): {when}" in said
+        row = next(line for line in readme.splitlines() if line.startswith(f"| `{kind}` |"))
+        _, _, options, chosen, _ = (cell.strip() for cell in row.split("|"))
+        assert {x.strip(" `") for x in options.split(",")} - {""} == set(options_of(kind))
+        assert chosen == when
+
+
+def test_a_kind_of_attention_is_a_flag_and_its_options_a_setting(tmp_path, capsys):
+    given = ["train", "--out", str(tmp_path / "run"), *TINY, "--attention", "window"]
+    assert cli(given) == 2
+    assert "'window' needs window" in capsys.readouterr().err
+    assert cli([*given, "--set", 'model.attention_options={"window": 9}']) == 0
+    assert interp.load(tmp_path / "run").config.rule(0) == MASKS["window"](9)
 
 
 # --- bad input -----------------------------------------------------------------------------

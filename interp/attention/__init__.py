@@ -6,6 +6,7 @@ from interp.attention.kernels import AttentionCall, Kernel, attend, fused, mater
 from interp.attention.kv_cache import KVCache
 from interp.attention.masks import (
     MASKS,
+    WHEN,
     BigBird,
     Causal,
     Full,
@@ -14,6 +15,7 @@ from interp.attention.masks import (
     Streaming,
     Visible,
     Window,
+    options_of,
 )
 from interp.attention.paged_cache import BlockPool, PagedCache
 from interp.attention.rolling_cache import RollingCache
@@ -22,6 +24,7 @@ from interp.attention.view import AttentionView, TopKeys
 __all__ = [
     "CACHES",
     "MASKS",
+    "WHEN",
     "AttentionCall",
     "AttentionView",
     "BigBird",
@@ -42,6 +45,7 @@ __all__ = [
     "fused",
     "materialised",
     "new_cache",
+    "options_of",
     "PagedCache",
     "RollingCache",
 ]

@@ -1,6 +1,6 @@
 """Which keys a query may see: rules over positions, and the view of one call."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
 import torch
@@ -165,3 +165,25 @@ MASKS: dict[str, type] = {
     "performer": Performer,
 }
 """The rules by the name that `TransformerConfig.attention` takes; fields are their options."""
+
+WHEN: dict[str, str] = {
+    "causal": "by default",
+    "full": "encoders: every token sees every token",
+    "window": "long sequences whose layers together reach far enough; costs n·w",
+    "streaming": "generation without end, by models that park attention on the first tokens; "
+    'positions="cache" (rotary, ALiBi) keeps these as near as in training',
+    "longformer": "a few positions that all must read, or that read all",
+    "bigbird": "long sequences with far links that nobody knows beforehand",
+    "linear": "a state of fixed size per head in place of keys; sharp look-ups suffer",
+    "performer": "the same, near to softmax while scores are small",
+}
+"""When to choose each kind."""
+
+
+def options_of(kind: str) -> tuple[str, ...]:
+    """The options that a kind takes, in order.
+
+    Raises:
+        KeyError: There is no such kind.
+    """
+    return tuple(option.name for option in fields(MASKS[kind]))

@@ -13,7 +13,7 @@ from interp.cli.demo import run_demo
 from interp.cli.sweep import sweep_runs
 from interp.cli.tasks import list_tasks
 from interp.cli.terminal import one_line
-from interp.cli.train import train_run
+from interp.cli.train import attention_kinds, train_run
 
 app = typer.Typer(
     name="interp",
@@ -33,7 +33,8 @@ COMMANDS = {
     "convert": convert_model,
 }
 for _name, _command in COMMANDS.items():
-    app.command(_name)(one_line(_name, _command))
+    _end = attention_kinds() if _name == "train" else None
+    app.command(_name, epilog=_end)(one_line(_name, _command))
 
 # What typer raises on bad usage; its name and module differ between versions.
 _USAGE: type[Exception] = typer.BadParameter.__mro__[1]

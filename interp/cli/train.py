@@ -16,6 +16,23 @@ Set = Annotated[
 ]
 
 
+def attention_kinds() -> str:
+    """The kinds of attention, their options, and when to choose each: what --help ends with."""
+    from interp.attention import WHEN, options_of
+
+    lines = [
+        f"{kind} ({', '.join(options_of(kind)) or '–'}): {when}" for kind, when in WHEN.items()
+    ]
+    options = """--set 'model.attention_options={"window": 256}'"""
+    return "\n\n".join(
+        [
+            "Kinds of attention, their options, and when to choose them:",
+            *lines,
+            f"Options: {options}",
+        ]
+    )
+
+
 def train_run(
     out: Annotated[Path, typer.Option(help="The run folder.")],
     config: Annotated[
@@ -26,6 +43,9 @@ def train_run(
     heads: Annotated[int | None, typer.Option(help="model.n_heads")] = None,
     d_model: Annotated[int | None, typer.Option(help="model.d_model")] = None,
     d_mlp: Annotated[int | None, typer.Option(help="model.d_mlp; without: no MLP.")] = None,
+    attention: Annotated[
+        str | None, typer.Option(help="model.attention; the kinds are listed below.")
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="training.steps")] = None,
     batch_size: Annotated[int | None, typer.Option(help="training.batch_size")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="training.learning_rate")] = None,
@@ -49,7 +69,13 @@ def train_run(
     from interp.training.workers import is_main
 
     flags = {
-        "model": {"n_layers": layers, "n_heads": heads, "d_model": d_model, "d_mlp": d_mlp},
+        "model": {
+            "n_layers": layers,
+            "n_heads": heads,
+            "d_model": d_model,
+            "d_mlp": d_mlp,
+            "attention": attention,
+        },
         "task": {"name": task},
         "training": {"steps": steps, "batch_size": batch_size, "learning_rate": learning_rate},
     }
