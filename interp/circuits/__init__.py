@@ -1,9 +1,11 @@
 """Circuits: what heads do by their weights, and how they work together."""
 
+from interp.circuits import fourier
 from interp.circuits.attribution import ScoreAttribution, score_attribution
 from interp.circuits.factored import FactoredMatrix
 from interp.circuits.induction import InductionCircuit, induction_circuit
 from interp.circuits.paths import token_match
+from interp.circuits.symmetry import distance_irrelevance, gradient_symmetricity
 from interp.circuits.weights import (
     composition_percentiles,
     composition_scores,
@@ -19,6 +21,9 @@ __all__ = [
     "composition_percentiles",
     "composition_scores",
     "copying_score",
+    "distance_irrelevance",
+    "fourier",
+    "gradient_symmetricity",
     "induction_circuit",
     "ov",
     "qk",

@@ -6,14 +6,18 @@ transition matrix from a flat Dirichlet distribution, the start from the chain's
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
-from jaxtyping import Int
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.tasks.batch import Batch, Split, next_token_batch, numbered
 from interp.tasks.chains import Rows, stationary, walk
 from interp.tasks.splits import draw_split
+
+Order = Literal["uniform", "unigram", "bigram"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +74,33 @@ def markov_batch(config: Markov, n: int, generator: torch.Generator, *, split: S
         return _draw(config, count, generator)
 
     return next_token_batch(draw_split(draw, n, split=split))
+
+
+def counted_predictions(
+    tokens: Int[Tensor, "n T"], *, vocab: int, order: Order
+) -> Float[Tensor, "n T vocab"]:
+    """Log-probabilities of the next state by counts in the sequence so far, in float64.
+
+    At position t, from the states 0 … t: all alike; `(n_j + 1) / (n + vocab)`, with `n_j` the
+    times that j came; `(n_ij + 1) / (n_i + vocab)`, with `n_ij` the steps from the present state i
+    to j. The last is the best that can be done for rows from a flat Dirichlet distribution, where
+    the start says nothing of them.
+
+    Raises:
+        ValueError: There is no such order.
+    """
+    states = F.one_hot(tokens, vocab).double()
+    if order == "uniform":
+        counts = torch.zeros_like(states)
+    elif order == "unigram":
+        counts = states.cumsum(1)
+    elif order == "bigram":
+        steps = states[:, :-1, :, None] * states[:, 1:, None, :]
+        seen = F.pad(steps.cumsum(1), (0, 0, 0, 0, 1, 0))
+        counts = torch.einsum("nti,ntij->ntj", states, seen)
+    else:
+        raise ValueError(f"order is uniform, unigram or bigram; got {order!r}")
+    return ((counts + 1) / (counts.sum(-1, keepdim=True) + vocab)).log()
 
 
 def _draw(config: Markov, n: int, generator: torch.Generator) -> Int[Tensor, "n T"]:

@@ -1,13 +1,12 @@
 """Each task's sequences against its definition, written out once more in plain Python."""
 
-import math
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
 
-from interp.tasks import UNSCORED, every_pair, make, markov
+from interp.tasks import UNSCORED, counted_predictions, every_pair, make, markov
 from interp.tasks.balanced_brackets import ASK, NO, PAD, YES, balanced
 from interp.tasks.chains import Rows, stationary
 from interp.tasks.modular_addition import ModularAddition
@@ -124,16 +123,21 @@ def test_rows_pick_the_column_that_a_uniform_number_stands_for():
 )
 def test_markov_has_the_losses_that_are_best_in_context(k, uniform, unigram, bigram, generator):
     tokens = markov._draw(markov.Markov(vocab=k), 3000, generator)  # of both splits
-    one_hot = torch.nn.functional.one_hot(tokens, k).double()
-    steps = one_hot[:, :-1, :, None] * one_hot[:, 1:, None, :]
-    counts = torch.nn.functional.pad(steps.cumsum(1), (0, 0, 0, 0, 1, 0))[:, :-1]
-    from_here = counts.gather(2, tokens[:, :-1, None, None].expand(-1, -1, 1, k))[:, :, 0]
-    seen = one_hot.cumsum(1)[:, :-1]
-    for guess, expected in ((from_here, bigram), (seen, unigram)):
-        chances = (guess + 1) / (guess.sum(-1, keepdim=True) + k)
-        loss = -chances.gather(2, tokens[:, 1:, None]).log().mean().item()
-        assert loss == pytest.approx(expected, abs=0.016)  # deviation of a chain .17: 4 of both
-    assert math.log(k) == pytest.approx(uniform, abs=1e-4)
+    for order, expected in (("uniform", uniform), ("unigram", unigram), ("bigram", bigram)):
+        chances = counted_predictions(tokens, vocab=k, order=order)
+        loss = -chances[:, :-1].gather(2, tokens[:, 1:, None]).mean().item()
+        tolerance = 1e-4 if order == "uniform" else 0.016  # deviation of a chain .17: 4 of both
+        assert loss == pytest.approx(expected, abs=tolerance)
+
+
+def test_counted_predictions_by_hand():
+    tokens = torch.tensor([[0, 1, 0, 1, 1]])
+    unigram = counted_predictions(tokens, vocab=2, order="unigram").exp()[0, :, 1]
+    assert unigram.tolist() == pytest.approx([1 / 3, 2 / 4, 2 / 5, 3 / 6, 4 / 7])
+    bigram = counted_predictions(tokens, vocab=2, order="bigram").exp()[0, :, 1]
+    assert bigram.tolist() == pytest.approx([1 / 2, 1 / 2, 2 / 3, 1 / 3, 2 / 4])
+    with pytest.raises(ValueError, match="bigram; got"):
+        counted_predictions(tokens, vocab=2, order="trigram")
 
 
 def test_markov_scores_every_next_state(generator):
