@@ -1,7 +1,7 @@
 """What one call of the model was asked for, checked before anything is computed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
@@ -26,6 +26,7 @@ class Call:
         layers: The blocks that run.
         first_layer: Where the residual stream comes in; None: the embedding runs.
         stop_layer: The layer whose input is returned; None: the unembedding runs.
+        checkpointed: Whether blocks run again for their gradients, in place of keeping activations.
     """
 
     tokens: Tensor
@@ -34,6 +35,7 @@ class Call:
     layers: range
     first_layer: int | None
     stop_layer: int | None
+    checkpointed: bool = False
 
     @property
     def n_tokens(self) -> int:
@@ -94,6 +96,20 @@ def checked_call(
     call = Call(tokens, mask, kv_cache, range(first, last), start_at_layer, stop_at_layer)
     _check_length(config, call)
     return call
+
+
+def checkpointed(call: Call) -> Call:
+    """The call with activations checkpointed, where gradients are to be taken at all.
+
+    Raises:
+        ValueError: It has a KV cache, which running a block twice would extend twice.
+    """
+    if call.kv_cache is not None:
+        raise ValueError(
+            "checkpoint_activations runs blocks twice, and a KV cache can't be extended twice: "
+            "leave one of them out"
+        )
+    return replace(call, checkpointed=torch.is_grad_enabled())
 
 
 def _check_cache(config: TransformerConfig, kv_cache: KVCache, batch: int) -> None:

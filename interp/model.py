@@ -5,12 +5,14 @@ hook or a cache asks for it. `layers.py` has the parts of a block, this file the
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
+from torch.utils.checkpoint import checkpoint
 
 from interp.attention import CacheKind, Kernel, KVCache, Visible, attend, new_cache
 from interp.attention.masks import positions_of
@@ -23,6 +25,7 @@ from interp.calls import (
     check_whole_run,
     checked_call,
     checked_mask,
+    checkpointed,
 )
 from interp.config import TransformerConfig
 from interp.generate import continue_tokens
@@ -105,6 +108,7 @@ class Transformer(Hooked, ModelWeights, Speaking, nn.Module):
         start_at_layer: int | None = None,
         stop_at_layer: int | None = None,
         kernel: Kernel = attend,
+        checkpoint_activations: bool = False,
     ) -> Any:
         """Logits [B T V]: what should follow each token.
 
@@ -117,16 +121,21 @@ class Transformer(Hooked, ModelWeights, Speaking, nn.Module):
             start_at_layer: Run from this layer on; the layers below cost nothing.
             stop_at_layer: Return the residual stream [B T D] that would enter this layer.
             kernel: What computes attention, in place of the fused route.
+            checkpoint_activations: Keep what enters each block, and run it again for gradients:
+                the same numbers in less memory. Hooks run twice then, and must do the same twice.
 
         Raises:
             LookupError: A hook's name matches nothing that this call computes.
-            ValueError: Tokens, mask or layers do not fit the model.
+            ValueError: Tokens, mask or layers do not fit the model; or it has a KV cache to extend
+                twice.
             TypeError: Tokens or mask are not of integers and bools.
         """
         mask = checked_mask(mask, tokens)
         call = checked_call(
             self.config, tokens, mask, kv_cache, start_at_layer, stop_at_layer, return_type
         )
+        if checkpoint_activations:
+            call = checkpointed(call)
         if hooks or self._listened_to:
             run = self._run_outside_graphs if torch.compiler.is_compiling() else self._run_hooked
             return run(call, hooks, return_type, kernel)
@@ -140,7 +149,10 @@ class Transformer(Hooked, ModelWeights, Speaking, nn.Module):
         elif self.config.positional == "shortformer":
             where = where.with_qk_pos_embed(self._pos_embedded(call, position, tap))
         for layer in call.layers:
-            resid = self.blocks[layer](resid, tap.under(f"blocks.{layer}"), where)
+            run = self.blocks[layer]
+            if call.checkpointed:
+                run = partial(checkpoint, run, use_reentrant=False)
+            resid = run(resid, tap.under(f"blocks.{layer}"), where)
         if call.kv_cache is not None:
             call.kv_cache.commit(call.real)
         if call.stop_layer is not None:

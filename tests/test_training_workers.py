@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 import interp
 from interp.runs import checkpoint_steps
 from interp.tasks import Batch
+from tests.tiny import some_tokens, tiny
 from tests.tiny_runs import Cancelled, cancel_at, same_weights, tiny_config, trained, untimed
 
 ROOT = Path(__file__).parents[1]
@@ -44,6 +46,70 @@ def test_parts_of_a_batch_add_up_to_its_gradient(tmp_path):
     parts = trained(tmp_path / "parts", task=padded, micro_batch_size=3)
     assert losses(parts) == pytest.approx(losses(whole), abs=1e-4)
     assert not same_weights(parts.model, interp.Transformer(tiny_config()))
+
+
+# --- activations made again ----------------------------------------------------------------
+
+STEERING = {
+    "steer": [{"statistic": "entropy", "weight": 0.1, "layers": [1]}],
+    "clamps": [{"to": "previous_token", "heads": [[0, 1]]}],
+}
+
+
+@pytest.mark.parametrize("options", [{}, STEERING, {"precision": "bfloat16"}])
+def test_checkpointed_activations_change_no_weight(options, tmp_path):
+    config = tiny_config(dropout=0.3, d_mlp=8)
+    plain = trained(tmp_path / "plain", config, **options)
+    again = trained(tmp_path / "again", config, checkpoint_activations=True, **options)
+    assert same_weights(again.model, plain.model)
+    assert untimed(again.metrics) == untimed(plain.metrics)
+
+
+def test_checkpointing_keeps_what_enters_blocks_and_little_else():
+    model, tokens = tiny("mlp", n_layers=6), some_tokens()
+
+    def kept(**how):
+        sizes = {}
+
+        def pack(x):
+            sizes[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            model(tokens, return_type="loss", **how)
+        return sum(sizes.values())
+
+    # Blocks save nothing but their inputs, which these hooks don't see: [3 12 32] in float32.
+    inputs = 6 * 3 * 12 * 32 * 4
+    assert kept(checkpoint_activations=True) + inputs < kept() / 3
+
+
+def test_hooks_act_in_a_checkpointed_call_and_a_kv_cache_is_refused():
+    model, tokens = tiny("mlp"), some_tokens()
+    hooks = [("blocks.0.attn.hook_pattern", lambda x, hook: x.roll(1, 1))]
+    found = []
+    for checkpointed in (False, True):
+        model.zero_grad()
+        how = {"hooks": hooks, "checkpoint_activations": checkpointed}
+        model(tokens, return_type="loss", **how).backward()
+        found.append([weight.grad.clone() for weight in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    with pytest.raises(ValueError, match="can't be extended twice"):
+        model(tokens, kv_cache=model.new_kv_cache(), checkpoint_activations=True)
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_a_compiled_run_learns_what_an_eager_one_does(checkpointed, tmp_path, monkeypatch):
+    # The graph that is traced, with its gradients; torch's code generator takes half a minute.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    config, how = tiny_config(d_mlp=8), {"checkpoint_activations": checkpointed}
+    eager = trained(tmp_path / "eager", config, **how)
+    torch._dynamo.utils.counters.clear()
+    compiled = trained(tmp_path / "compiled", config, compile_model=True, **how)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 1
+    assert not torch._dynamo.utils.counters["graph_break"]
+    assert losses(compiled) == pytest.approx(losses(eager), abs=1e-4)
+    assert interp.load(compiled.path).config == config
 
 
 # --- lower precision -----------------------------------------------------------------------
@@ -104,7 +170,9 @@ def test_two_processes_learn_what_one_does(steering, tmp_path):
     from interp.cli import run as cli
 
     one, two, asked = tmp_path / "one", tmp_path / "two", ["--steps", "12", *steering]
-    assert ended(started(two, *asked, size=2))[0] == [0, 0]
+    again = ["--checkpoint-activations"] if steering else []
+    codes, said = ended(started(two, *asked, *again, size=2))
+    assert codes == [0, 0], said
     assert cli(["train", "--out", str(one), *TINY, *asked]) == 0
     # Five sequences on two processes: shares of three and two, weighted by their targets.
     runs = interp.Run(one), interp.Run(two)

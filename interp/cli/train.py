@@ -57,6 +57,9 @@ def train_run(
     micro_batch_size: Annotated[
         int | None, typer.Option(help="Sequences at a time; gradients are added up.")
     ] = None,
+    checkpoint_activations: Annotated[
+        bool, typer.Option("--checkpoint-activations", help="Less memory, a third more work.")
+    ] = False,
     progress: Annotated[bool, typer.Option(help="Show a bar.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -91,6 +94,7 @@ def train_run(
         progress=progress,
         compile_model=compile_model,
         micro_batch_size=micro_batch_size,
+        checkpoint_activations=checkpoint_activations,
         **options,
     )
     if not is_main():

@@ -47,6 +47,7 @@ def train(
     progress: Progress = True,
     compile_model: bool = False,
     micro_batch_size: int | None = None,
+    checkpoint_activations: bool = False,
     **options: Any,
 ) -> Run:
     """Train a model on a task, and write a run folder.
@@ -72,6 +73,8 @@ def train(
         compile_model: Run the model through torch.compile.
         micro_batch_size: Sequences that are run at a time, where memory is short: gradients are
             added up. None: the whole batch.
+        checkpoint_activations: Keep what enters each block alone, and run blocks again for their
+            gradients: less memory, a third more computation, the same weights.
         options: `steps`, `batch_size`, `seed`, `learning_rate` and the like, as
             `interp.training.TrainingOptions` explains them.
 
@@ -95,7 +98,11 @@ def train(
         "task": source.described,
         "training": chosen.to_dict(),
     }
-    how = {"compile_model": compile_model, "micro_batch_size": micro_batch_size}
+    how: dict[str, Any] = {
+        "compile_model": compile_model,
+        "micro_batch_size": micro_batch_size,
+        "checkpoint_activations": checkpoint_activations,
+    }
     with listening_for_stop() as stop, joined(device) as workers:
         model = Transformer(config)
         trainer = Trainer(model, source.train, chosen, workers=workers, **how)

@@ -67,6 +67,7 @@ class Trainer:
         workers: Workers,
         compile_model: bool = False,
         micro_batch_size: int | None = None,
+        checkpoint_activations: bool = False,
     ) -> None:
         """Begin at step 0.
 
@@ -77,6 +78,7 @@ class Trainer:
             workers: This process among those that train together.
             compile_model: Run it through torch.compile.
             micro_batch_size: Sequences that are run at a time; their gradients are added up.
+            checkpoint_activations: Run blocks again for gradients, in place of keeping all.
         """
         self.micro = options.batch_size if micro_batch_size is None else micro_batch_size
         check_parts(options, size=workers.size, micro=self.micro)
@@ -84,6 +86,7 @@ class Trainer:
         self.model = model.to(workers.device)
         runs = torch.compile(model, fullgraph=True) if compile_model else model
         self.forward: Any = workers.parallel(cast("torch.nn.Module", runs))
+        self.checkpointed = checkpoint_activations
         self.n_rows: dict[tuple[str, int], int] = {}  # of this step's batch, that penalties are of
         self.optimizer = optimizer_of(model, options)
         scaled = options.precision == "float16"
@@ -151,7 +154,8 @@ class Trainer:
     def _steered(self, batch: Batch, mask: Tensor | None) -> tuple[Listener | None, dict[str, Any]]:
         """What adds up penalties, if any, and what the forward pass is called with besides."""
         config, options = self.model.config, self.options
-        listener, how = None, {}
+        listener: Listener | None = None
+        how: dict[str, Any] = {"checkpoint_activations": True} if self.checkpointed else {}
         if options.steer:
             listener = Listener(options.steer, config, batch, self.n_rows)
             how["kernel"] = listener

@@ -101,6 +101,7 @@ def joined(device: str | torch.device) -> Iterator[Workers]:
     dist.init_process_group("nccl" if own.type == "cuda" else "gloo")
     try:
         yield Workers(rank, size, own)
+        dist.barrier()  # nobody leaves while another still writes
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error).lower():
             raise ConnectionError(
