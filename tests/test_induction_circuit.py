@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from interp.circuits import induction_circuit
+from interp.circuits.behaviour import _set
 from tests import oracle
 from tests.tiny import tiny
 
@@ -33,6 +34,36 @@ def test_two_earlier_heads_that_back_each_other_up_are_found_as_a_set():
     assert set(circuit.sources) == {"L0H0", "L0H1"}
     assert circuit.candidates_drop.abs().max() < 0.05  # either is enough alone
     assert circuit.score_without < 0.1
+
+
+# What the score of a trained model's induction heads was with heads of its first layer cut. Heads
+# 1, 2 and 3 look one token back; head 0 costs more alone than head 1, and is no part of the set.
+SCORES = {
+    "0": 0.699, "1": 0.801, "2": 0.548, "3": 0.663, "01": 0.630, "02": 0.381, "03": 0.499,
+    "12": 0.381, "13": 0.549, "23": 0.194, "012": 0.297, "013": 0.456, "023": 0.146, "123": 0.079,
+    "0123": 0.063,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("enough", "chosen"), [(0.6, "2"), (0.2, "23"), (0.1, "123"), (0, "123")])
+def test_heads_that_share_the_work_are_told_by_what_is_lost_once_others_are_gone(enough, chosen):
+    order = sorted(((0, h) for h in range(4)), key=lambda head: SCORES[str(head[1])])
+
+    def score(cut):
+        return SCORES["".join(sorted(str(head) for _, head in cut))]
+
+    found = _set(score, order, enough)
+    wanted = chosen if enough else "0123"  # never low enough: all that were tried
+    assert sorted(head for _, head in found) == [int(h) for h in wanted]
+
+
+def test_a_later_head_s_edges_are_cut_apart_from_its_neighbours():
+    twins = (oracle.induction, oracle.induction)
+    model = oracle.model((oracle.previous, oracle.sink), twins)
+    circuit = induction_circuit(model, n_sequences=4)
+    assert circuit.score_drop.shape == (1, 2)
+    assert (circuit.score_drop > 0.9).all()
+    assert (circuit.score_drop_q == 0).all()
 
 
 @pytest.mark.parametrize(

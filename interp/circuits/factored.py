@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
@@ -41,7 +42,8 @@ class FactoredMatrix:
     @property
     def shape(self) -> torch.Size:
         """Of the product."""
-        batch = torch.broadcast_shapes(self.A.shape[:-2], self.B.shape[:-2])
+        # numpy's: torch's loads sympy, a second, when it is first called
+        batch = np.broadcast_shapes(self.A.shape[:-2], self.B.shape[:-2])
         return torch.Size((*batch, self.A.shape[-2], self.B.shape[-1]))
 
     def __matmul__(self, other: "FactoredMatrix | Tensor") -> "FactoredMatrix":

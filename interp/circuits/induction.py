@@ -7,24 +7,22 @@ K-composition is below random exists.
 Source: Elhage et al. 2021 for the circuit; Olsson et al. 2022 for its tests.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.ablation import group
-from interp.circuits.paths import Head, token_match, without, without_edge
+from interp.ablation.outcomes import head_name
+from interp.circuits.behaviour import Behaviour, earlier_heads
+from interp.circuits.paths import Head, token_match, without, without_edges
 from interp.circuits.weights import composition_percentiles, composition_scores
-from interp.hooks import Hooks
-from interp.metrics import next_token_targets
 from interp.model import Transformer
-from interp.probes import InductionHeads, find_induction_heads, induction_scores
-from interp.probes.induction import room_of, seeded
+from interp.probes import InductionHeads, find_induction_heads
+from interp.probes.induction import seeded
 from interp.results import Result
-from interp.tasks import Batch
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,6 +76,11 @@ class InductionCircuit(Result):
     anti: tuple[str, ...]
 
     @property
+    def source_heads(self) -> list[Head]:
+        """The previous-token set as pairs (layer, head)."""
+        return [_head(name) for name in self.sources]
+
+    @property
     def verdict(self) -> str:
         """The circuit in a sentence, or that there is none."""
         if not self.targets:
@@ -99,7 +102,7 @@ def induction_circuit(
     *,
     periods: Sequence[int] | None = None,
     n_sequences: int = 16,
-    share: float = 0.5,
+    share: float = 0.9,
     found: InductionHeads | None = None,
     generator: torch.Generator | None = None,
 ) -> InductionCircuit:
@@ -109,8 +112,8 @@ def induction_circuit(
         model: A `Transformer`; edges and weights can't be had of a wrapped model.
         periods: Lengths of the repeated blocks, best some that training did not have.
         n_sequences: Sequences a period.
-        share: The previous-token set is the smallest found without which the group's score falls
-            under this share of what it was; no set if none does.
+        share: The previous-token set is grown until cutting it takes this share of what cutting
+            all earlier heads takes off the group's score; no set if these take less than half.
         found: What `find_induction_heads` gave, if it was run already.
         generator: Draws the sequences. None: a fixed seed.
 
@@ -124,139 +127,65 @@ def induction_circuit(
             "with interp.load_hugging_face, or use probes.find_induction_heads"
         )
     seed = int(torch.randint(2**31, (), generator=seeded(generator)))
-    measure = _Measure(model, periods, n_sequences, seed)
+    behaviour = Behaviour(model, periods, n_sequences, seed)
     if found is None:
         found = find_induction_heads(
-            model, periods=periods, n_sequences=n_sequences, generator=measure.generator
+            model, periods=periods, n_sequences=n_sequences, generator=behaviour.generator
         )
     targets = list(found)
-    candidates = [
-        (layer, head)
-        for layer in range(max((layer for layer, _ in targets), default=0))
-        for head in range(model.config.n_heads)
-    ]
-    score = measure.group_score(targets) if targets else float("nan")
-    drops = [score - measure.group_score(targets, without([head])) for head in candidates]
-    sources = _smallest_set(measure, targets, candidates, drops, share * score)
-    edges = _edges(model, measure, sources, targets)
+    earlier = earlier_heads(behaviour, targets, share=share)
+    sources = earlier.chosen
+    score = behaviour.group_score(targets) if targets else float("nan")
     return InductionCircuit(
-        **edges,
-        sources=tuple(map(_name, sources)),
-        targets=tuple(map(_name, targets)),
-        candidates_drop=torch.tensor(drops),
-        candidates=tuple(map(_name, candidates)),
+        **_edges(behaviour, sources, targets),
+        sources=tuple(map(head_name, sources)),
+        targets=tuple(map(head_name, targets)),
+        candidates_drop=torch.tensor(earlier.drops),
+        candidates=tuple(map(head_name, earlier.candidates)),
         score=score,
-        score_without=measure.group_score(targets, without(sources)) if targets else score,
-        **measure.losses(sources, targets),
-        anti=tuple(map(_name, found.anti)),
+        score_without=behaviour.group_score(targets, without(sources)) if targets else score,
+        **behaviour.losses(sources, targets),
+        anti=tuple(map(head_name, found.anti)),
     )
 
 
-@dataclass(frozen=True)
-class _Measure:
-    """Scores and losses on the same sequences each time."""
-
-    model: Transformer
-    periods: Sequence[int] | None
-    n_sequences: int
-    seed: int
-
-    @property
-    def generator(self) -> torch.Generator:
-        return torch.Generator().manual_seed(self.seed)
-
-    def scores(self, hooks: Hooks = ()) -> Float[Tensor, "layer head"]:
-        return induction_scores(
-            self.model,
-            periods=self.periods,
-            n_sequences=self.n_sequences,
-            generator=self.generator,
-            hooks=hooks,
-        )
-
-    def group_score(self, heads: list[Head], hooks: Hooks = ()) -> float:
-        scores = self.scores(hooks)
-        return sum(scores[head].item() for head in heads) / len(heads)
-
-    def losses(self, sources: list[Head], targets: list[Head]) -> dict[str, Any]:
-        """Ablated minus clean, on the tokens that have an earlier occurrence."""
-        batch = self._repeats()
-        cuts = {
-            "loss_without_previous": (sources, "zero"),
-            "loss_without_previous_kept_patterns": (sources, "pattern_preserving"),
-            "loss_without_induction": (targets, "zero"),
-        }
-        return {
-            name: float(group(self.model, batch, heads=heads, kind=kind).together)
-            if heads
-            else float("nan")
-            for name, (heads, kind) in cuts.items()
-        }
-
-    def _repeats(self) -> Batch:
-        room = room_of(self.model)
-        periods = room.default_periods() if self.periods is None else room.checked(self.periods)
-        period = sorted(periods)[len(periods) // 2]
-        length, n = room.length(periods), self.n_sequences
-        tokens = room.repeated(period, n=n, length=length, generator=self.generator)
-        targets = next_token_targets(tokens)
-        targets[:, : room.start + period] = -100  # nothing was seen before
-        batch = Batch(tokens, torch.ones_like(tokens, dtype=torch.bool), targets)
-        return batch.to(self.model.W_E.device)
-
-
-def _smallest_set(
-    measure: _Measure,
-    targets: list[Head],
-    candidates: list[Head],
-    drops: list[float],
-    enough: float,
-) -> list[Head]:
-    """Add heads by what each costs alone until the score is low; then leave out the idle ones."""
-    if not targets:
-        return []
-    order = [head for _, head in sorted(zip(drops, candidates, strict=True), reverse=True)]
-    chosen: list[Head] = []
-    for head in order:
-        chosen.append(head)
-        if measure.group_score(targets, without(chosen)) < enough:
-            break
-    else:
-        return []
-    for head in reversed(chosen[:-1]):
-        rest = [other for other in chosen if other != head]
-        if measure.group_score(targets, without(rest)) < enough:
-            chosen = rest
-    return chosen
-
-
-def _edges(
-    model: Transformer, measure: _Measure, sources: list[Head], targets: list[Head]
-) -> dict[str, Any]:
+def _edges(behaviour: Behaviour, sources: list[Head], targets: list[Head]) -> dict[str, Tensor]:
+    """The evidence on each edge [source target], NaN where the target is not in a later layer."""
     names = ("score_drop", "score_drop_q", "composition", "percentile", "token_match",
              "token_match_without")  # fmt: skip
     edges = {name: torch.full((len(sources), len(targets)), torch.nan) for name in names}
     if not sources:
         return edges
-    clean = measure.scores()
+    model, clean = behaviour.model, behaviour.scores()
     composition = composition_scores(model, "K")
-    percentile = composition_percentiles(model, "K", generator=measure.generator)
+    percentile = composition_percentiles(model, "K", generator=behaviour.generator)
     for i, source in enumerate(sources):
-        for j, target in enumerate(targets):
-            if source[0] >= target[0]:
-                continue
+        above = [(j, target) for j, target in enumerate(targets) if target[0] > source[0]]
+        for name, through in (("score_drop", "k"), ("score_drop_q", "q")):
+            for j, lost in _lost(behaviour, source, above, through, clean):
+                edges[name][i, j] = lost
+        for j, target in above:
             edges["composition"][i, j] = composition[(*source, *target)]
             edges["percentile"][i, j] = percentile[(*source, *target)]
             matched, alone = token_match(model, source, target)
             edges["token_match"][i, j], edges["token_match_without"][i, j] = matched, alone
-            for name, through in (("score_drop", "k"), ("score_drop_q", "q")):
-                cut = measure.scores(without_edge(model, source, target, through))
-                edges[name][i, j] = clean[target] - cut[target]
     return edges
 
 
-def _name(head: Head) -> str:
-    return f"L{head[0]}H{head[1]}"
+def _lost(
+    behaviour: Behaviour, source: Head, targets: list[tuple[int, Head]], through: str, clean: Tensor
+) -> Iterator[tuple[int, float]]:
+    """What each target's score loses without its edge; those of one layer don't see each other."""
+    for layer in sorted({target[0] for _, target in targets}):
+        those = [(j, target) for j, target in targets if target[0] == layer]
+        cut = without_edges(behaviour.model, source, [target for _, target in those], through)
+        scores = behaviour.scores(cut)
+        yield from ((j, float(clean[target] - scores[target])) for j, target in those)
+
+
+def _head(name: str) -> Head:
+    layer, head = name[1:].split("H")
+    return int(layer), int(head)
 
 
 def _listed(names: Sequence[str]) -> str:

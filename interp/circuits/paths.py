@@ -26,24 +26,29 @@ def _zeroing(heads: list[int]) -> Hook:
     return zero
 
 
-def without_edge(model: Transformer, source: Head, target: Head, through: str) -> Hooks:
-    """Hooks that take what `source` writes off the input of `target`'s q, k or v, and nothing else.
+def without_edges(
+    model: Transformer, source: Head, targets: list[Head], through: str
+) -> list[tuple[str, Hook]]:
+    """Hooks that take what `source` writes off the inputs of the targets' q, k or v, no more.
 
-    Where key/value heads are shared, all query heads of the target's key/value head lose it.
+    The targets are of one layer. Where key/value heads are shared, all query heads of a target's
+    key/value head lose it.
     """
-    attn = model.blocks[target[0]].attn
-    row = target[1] if through == "q" else target[1] // (attn.n_heads // attn.kv_heads)
+    (layer,) = {target[0] for target in targets}
+    attn = model.blocks[layer].attn
+    shared = 1 if through == "q" else attn.n_heads // attn.kv_heads
+    rows = sorted({head // shared for _, head in targets})
     written: list[Tensor] = []
 
     def remember(z: Tensor, hook: HookPoint) -> None:
         written[:] = [z[:, :, source[1]] @ model.blocks[source[0]].attn.W_O[source[1]]]
 
     def take_off(x: Tensor, hook: HookPoint) -> None:
-        x[:, :, row] -= written[0]
+        x[:, :, rows] -= written[0][:, :, None]
 
     return [
         (f"blocks.{source[0]}.attn.hook_z", remember),
-        (f"blocks.{target[0]}.hook_{through}_input", take_off),
+        (f"blocks.{layer}.hook_{through}_input", take_off),
     ]
 
 
