@@ -92,6 +92,20 @@ def test_pairs_and_conditions_are_their_sets_cut_from_the_start(model, tokens, l
 # --- importance ---------------------------------------------------------------------------
 
 
+def test_pairs_may_be_of_some_heads(model, tokens):
+    every = ablation.pairwise(model, tokens)
+    heads = [(1, 0), (0, 1), (0, 0)]
+    some = ablation.pairwise(model, tokens, heads=heads)
+    torch.testing.assert_close(some.interaction[0, 1, 1, 0], every.interaction[0, 1, 1, 0])
+    torch.testing.assert_close(some.effect[0, 0], every.effect[0, 0])
+    assert int((~some.interaction.isnan()).sum()) == 3 * 2
+    assert some.effect.isnan().sum() == every.effect.numel() - 3
+    assert len(some.strongest(10)) == 3
+    assert {at for *pair, _ in some.strongest(10) for at in pair} == set(heads)
+    with pytest.raises(ValueError, match="two heads, there is 1"):
+        ablation.pairwise(model, tokens, heads=[(0, 1)])
+
+
 def test_importance_is_the_gradient_of_a_gate(model, tokens):
     """Against finite differences of a factor on z, per example, absolute before averaging."""
     found = ablation.importance(model, tokens)

@@ -218,8 +218,9 @@ class Pairwise(Result):
         flat = self.interaction.reshape(layers * heads, -1)
         rows, columns = torch.triu_indices(*flat.shape, offset=1).unbind()
         values = flat[rows.to(flat.device), columns.to(flat.device)]
+        order = values.abs().nan_to_num(-1.0).argsort(descending=True)
         found = []
-        for i in values.abs().argsort(descending=True)[:n].tolist():
+        for i in order[: min(n, int((~values.isnan()).sum()))].tolist():
             pair = (divmod(int(rows[i]), heads), divmod(int(columns[i]), heads))
             found.append((*pair, float(values[i])))
         return found

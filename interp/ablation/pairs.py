@@ -64,6 +64,7 @@ def pairwise(
     kind: str = "zero",
     reference: Any = None,
     metric: str | Metric = "loss",
+    heads: Iterable[tuple[int, int]] | None = None,
     mask: Bool[Tensor, "batch pos"] | None = None,
     hooks: Hooks = (),
     generator: torch.Generator | None = None,
@@ -74,12 +75,15 @@ def pairwise(
 
     For each head, the run with it cut is kept, and the heads at and above its layer are swept on
     top of it. Pairs cannot see that four heads back each other up: see `group` and `conditional`.
-    Arguments are those of `sweep`.
+    Arguments are those of `sweep`: of `heads`, only pairs among them are cut, the others are NaN.
+
+    Raises:
+        ValueError: Fewer than two heads are left to be paired.
     """
     examples = examples_of(tokens, mask)
     cut = cut_of(kind, Request(model, examples, reference=reference, generator=generator))
-    heads = all_heads(model)
-    n, done = len(heads), 0
+    chosen = _in_order(model, heads)
+    n, done = len(chosen), 0
     total = n + n * (n - 1) // 2
 
     def told(now: int, _: int) -> None:
@@ -87,16 +91,25 @@ def pairwise(
             progress(done + now, total)
 
     plan = Plan(metric, memory, hooks, told, cut.needs)
-    alone = run(model, examples, [cut.together([head]) for head in heads], plan)
+    alone = run(model, examples, [cut.together([head]) for head in chosen], plan)
     joint = alone.clean.new_zeros(n, n, len(examples))
     joint.diagonal().copy_(alone.effects.T)
     done = n
-    for i, first in enumerate(heads[:-1]):
-        others = heads[i + 1 :]
+    for i, first in enumerate(chosen[:-1]):
+        others = chosen[i + 1 :]
         outcome = _on_top(model, examples, cut, replace(plan, progress=told), [first], others)
         joint[i, i + 1 :] = joint[i + 1 :, i] = outcome.changed - alone.clean
         done += len(others)
-    return _pairwise(joint, alone, examples, model, kind=kind, metric=metric_name(metric))
+    about = {"kind": kind, "metric": metric_name(metric)}
+    return _pairwise(joint, chosen, alone, examples, model, **about)
+
+
+def _in_order(model: Any, heads: Iterable[tuple[int, int]] | None) -> list[Head]:
+    """By layer, so that a later head is cut on top of an earlier one."""
+    chosen = all_heads(model) if heads is None else sorted(checked_heads(model, heads))
+    if len(chosen) < 2:
+        raise ValueError(f"a pair needs two heads, there is {len(chosen)}")
+    return chosen
 
 
 def _on_top(
@@ -107,21 +120,37 @@ def _on_top(
 
 
 def _pairwise(
-    joint: Tensor, alone: Outcome, examples: Examples, model: Any, *, kind: str, metric: str
+    joint: Tensor,
+    chosen: list[Head],
+    alone: Outcome,
+    examples: Examples,
+    model: Any,
+    *,
+    kind: str,
+    metric: str,
 ) -> Pairwise:
     n, layers, heads = len(joint), model.config.n_layers, model.config.n_heads
     single = joint.diagonal().T  # [head, example]
     interaction = joint - single[:, None] - single[None, :]
     same = torch.eye(n, dtype=torch.bool, device=joint.device)
     interaction = interaction.masked_fill(same[..., None], torch.nan)
-    grid = (layers, heads, layers, heads)
     weights = examples.weights
+    at = torch.tensor([layer * heads + head for layer, head in chosen], device=joint.device)
+
+    def among_all(x: Tensor) -> Tensor:
+        """[n n …] in the places of all pairs of heads, NaN elsewhere."""
+        whole = x.new_full((layers * heads, layers * heads, *x.shape[2:]), torch.nan)
+        whole[at[:, None], at[None, :]] = x
+        return whole.view(layers, heads, layers, heads, *x.shape[2:])
+
+    effect = single.new_full((layers * heads,), torch.nan)
+    effect[at] = weighted_mean(single, weights)
     return Pairwise(
-        joint=weighted_mean(joint, weights).view(grid),
-        interaction=weighted_mean(interaction, weights).view(grid),
-        effect=weighted_mean(single, weights).view(layers, heads),
+        joint=among_all(weighted_mean(joint, weights)),
+        interaction=among_all(weighted_mean(interaction, weights)),
+        effect=effect.view(layers, heads),
         clean=weighted_mean(alone.clean, weights),
-        interaction_per_example=interaction.view(*grid, -1),
+        interaction_per_example=among_all(interaction),
         weights=weights,
         kind=kind,
         metric=metric,

@@ -11,6 +11,7 @@ from interp.plots.figure import About, Figure, about, finish, in_theme, without_
 from interp.plots.formation import heads_by_step
 from interp.plots.graph import Edge, circuit, composition_graph
 from interp.plots.heads import head_comparison, head_difference, head_heatmap
+from interp.plots.interactions import interaction_heatmap
 from interp.plots.lens import logit_lens, patching_heatmap
 from interp.plots.matrices import composition_heatmap, matrix_heatmap, spectrum
 from interp.plots.page import Html, Section, report_page
@@ -39,6 +40,7 @@ __all__ = [
     "head_heatmap",
     "heads_by_step",
     "in_theme",
+    "interaction_heatmap",
     "logit_attribution",
     "logit_lens",
     "loss_by_position",

@@ -93,6 +93,22 @@ def test_composition_is_writer_down_reader_across_and_hatched_where_impossible()
     assert below.layout.coloraxis.cmin == -below.layout.coloraxis.cmax
 
 
+def test_pairs_are_signed_written_in_their_cells_and_have_no_diagonal():
+    values = [[np.nan, 0.5, np.nan], [0.5, 9.9, -0.25], [np.nan, -0.25, np.nan]]
+    fig = plots.interaction_heatmap(values, ["L0H0", "L0H1", "L1H0"])
+    z = heatmap(fig).z
+    assert np.isnan(np.diagonal(z)).all()
+    assert (fig.layout.coloraxis.cmin, fig.layout.coloraxis.cmax) == (-0.5, 0.5)
+    written = sorted(text for t in fig.data if t.name == "text" for text in t.text)
+    assert written == ["+0.50", "+0.50", "−0.25", "−0.25"]
+    about = plots.about(fig)
+    assert about.alt.endswith("L0H0 and L0H1 +0.50 and L0H1 and L1H0 -0.25.")
+    assert about.notes[1] == "1 pair without a number (NaN), crossed out"
+    assert cells(fig).hovertext[1].startswith("L0H0 and L0H1")
+    with pytest.raises(ValueError, match="a square"):
+        plots.interaction_heatmap(values, ["L0H0", "L0H1"])
+
+
 def test_graph_shows_strong_edges_and_the_share_that_they_hold():
     fig = plots.composition_graph(planted(), threshold=0.5)
     rows = plots.numbers(fig)
