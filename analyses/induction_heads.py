@@ -45,7 +45,7 @@ def main(out: Path, run: Path = Path("runs/demo")) -> None:
         "copying": evidence.copying,
         "loss": about.loss,
         "accuracy": about.accuracy,
-        "carriers": about.carriers,
+        "circuit": about.circuit,
     }
     figure = plots.head_heatmap(evidence.score.mean(-1), name="induction score")
     if about.loss is not None:

@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 
 from interp.checkpoint import CONFIG
-from interp.report.carriers import Carriers, carriers_of
 from interp.report.findings import Findings, Induction, Progress, findings_of, induction_of
 from interp.report.foreign import subject_of_file
 from interp.report.formation import formation_of, trajectory_of
+from interp.report.interactions import Interactions, interactions_of
 from interp.report.roles import Role, roles_of
 from interp.report.subject import Subject, subject_of
 from interp.report.table import head_table
@@ -20,17 +20,17 @@ from interp.report.words import verdict
 from interp.results import plain, write_atomic
 
 __all__ = [
-    "Carriers",
     "Findings",
     "Induction",
+    "Interactions",
     "Role",
     "Subject",
     "analyze",
-    "carriers_of",
     "findings_of",
     "formation_of",
     "head_table",
     "induction_of",
+    "interactions_of",
     "roles_of",
     "subject_at",
     "subject_of",

@@ -8,7 +8,7 @@ from interp.ablation import Group
 from interp.ablation.outcomes import head_name
 from interp.plots import Figure
 from interp.report.findings import Findings, Induction
-from interp.report.words import names
+from interp.report.phrases import names
 
 MOST_PATTERNS = 4
 SCORES = {  # statistic: words, question, formula
@@ -188,8 +188,8 @@ def group_figure(loss: Group) -> Figure:
 def pattern_figures(findings: Findings, about: Induction) -> list[Figure]:
     """Patterns of the named heads on one sequence, with the cells where they should look."""
     tokens = sample(findings)
-    carriers = about.carriers.heads if about.carriers else ()
-    sets = {"induction": list(about.found), "previous": list(carriers)}
+    earlier = about.circuit.source_heads if about.circuit else []
+    sets = {"induction": list(about.found), "previous": earlier}
     asked = {
         "induction": "Do the induction heads look after the earlier occurrence?",
         "previous": "Do the heads below them look one token back?",

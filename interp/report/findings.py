@@ -7,15 +7,17 @@ from typing import Any, TypeVar
 import torch
 
 from interp.ablation import Group, HeadSweep, group, reference_mean, sweep
+from interp.circuits import InductionCircuit, induction_circuit
 from interp.dynamics import Formation, Trajectory
 from interp.probes import HeadStatistics, InductionHeads, find_induction_heads, head_statistics
-from interp.report.carriers import Carriers, carriers_of
 from interp.report.formation import formation_of, trajectory_of
+from interp.report.interactions import Interactions, interactions_of
 from interp.report.subject import Subject
 
 Progress = Callable[[int, int], None]
 Found = TypeVar("Found")
-PARTS = 7
+PARTS = 8
+SEQUENCES = 8  # a period, for the circuit
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,14 @@ class Induction:
         found: The heads, and the evidence on all of them.
         loss: What cutting the group does to the loss on repeats; None without a group.
         accuracy: Likewise to the accuracy.
-        carriers: The earlier heads that the group stands on.
+        circuit: The earlier heads that the group stands on, and the edges between; None without a
+            group.
     """
 
     found: InductionHeads
     loss: Group | None
     accuracy: Group | None
-    carriers: Carriers | None
+    circuit: InductionCircuit | None
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Findings:
         statistics: Of all heads on held-out sequences of the task.
         cut: What cutting each head alone costs there (its mean at each position in its place).
         flattened: What it costs to make its pattern uniform.
+        pairs: What cutting two heads costs beyond both alone; None of a model with one head.
         induction: None where the model has no room for repeats.
         formation: When the induction heads formed; None if they did not, or nobody looked.
         trajectory: Each head's scores over the checkpoints; None where there are too few.
@@ -53,6 +57,7 @@ class Findings:
     statistics: HeadStatistics
     cut: HeadSweep
     flattened: HeadSweep
+    pairs: Interactions | None
     induction: Induction | None
     formation: Formation | None
     trajectory: Trajectory | None
@@ -63,13 +68,14 @@ class Findings:
             "statistics": self.statistics.to_dict(),
             "cut": self.cut.to_dict(),
             "flattened": self.flattened.to_dict(),
+            "pairs": None if self.pairs is None else self.pairs.to_dict(),
             "formation": None if self.formation is None else asdict(self.formation),
             "trajectory": None if self.trajectory is None else self.trajectory.to_dict(),
             "induction": None,
         }
         if self.induction is not None:
             about = self.induction
-            parts = {"loss": about.loss, "accuracy": about.accuracy, "carriers": about.carriers}
+            parts = {"loss": about.loss, "accuracy": about.accuracy, "circuit": about.circuit}
             found["induction"] = {
                 "heads": [list(head) for head in about.found],
                 "positional": [list(head) for head in about.found.positional],
@@ -97,6 +103,7 @@ def findings_of(subject: Subject, *, progress: Progress | None = None) -> Findin
     cut = done(_head_sweep(subject, kind="mean", reference=subject.reference))
     flattened = done(_head_sweep(subject, kind="uniform"))
     induction = None if subject.repeats is None else induction_of(subject, progress=done)
+    pairs = done(interactions_of(subject, cut, named=_named(induction)))
     trajectory = done(trajectory_of(subject))
     done.all()
     return Findings(
@@ -104,10 +111,18 @@ def findings_of(subject: Subject, *, progress: Progress | None = None) -> Findin
         statistics=statistics,
         cut=cut,
         flattened=flattened,
+        pairs=pairs,
         induction=induction,
         formation=formation_of(subject.metrics),
         trajectory=trajectory,
     )
+
+
+def _named(induction: Induction | None) -> list[tuple[int, int]]:
+    """The circuit's heads."""
+    if induction is None or induction.circuit is None:
+        return []
+    return [*induction.circuit.source_heads, *induction.found]
 
 
 def _head_sweep(subject: Subject, **how: Any) -> HeadSweep:
@@ -128,8 +143,8 @@ def induction_of(subject: Subject, *, progress: "_Counted | None" = None) -> Ind
     how: dict[str, Any] = {"heads": list(found), "kind": "mean", "reference": means}
     loss = group(model, subject.repeats, metric="loss", **how)
     accuracy = done(group(model, subject.repeats, metric="accuracy", **how))
-    carriers = done(carriers_of(model, list(found), means=means, periods=subject.periods))
-    return Induction(found, loss, accuracy, carriers)
+    circuit = induction_circuit(model, periods=subject.periods, n_sequences=SEQUENCES, found=found)
+    return Induction(found, loss, accuracy, done(circuit))
 
 
 class _Counted:

@@ -1,7 +1,7 @@
 """The report as one HTML page."""
 
 from interp.plots import Section, report_page
-from interp.report import figures
+from interp.report import circuit_figures, figures
 from interp.report.findings import Findings
 from interp.report.roles import roles_of
 from interp.report.table import head_table
@@ -19,8 +19,24 @@ SPREAD = (
 INDUCTION = (
     "A head is called an induction head if it attends to what followed earlier occurrences at "
     "every period tried, beats its own control (the same rows and distances with other content) "
-    "by 0.4, and raises the logit of what it attends to. What it stands on is chosen by what "
-    "cutting the earlier heads does to its score, not by their own scores."
+    "by 0.4, and raises the logit of what it attends to."
+)
+CIRCUIT = (
+    "An induction head finds the earlier occurrence by a key that holds the token before. So "
+    "earlier heads must look one token back and write what they see where the induction heads "
+    "read their keys. Which ones do is told by what cutting them, one after the other, does to the "
+    "induction score, not by their own scores. Each edge is then cut alone: what this one head "
+    "writes is taken off the keys of that one head, and nothing else. Beside it stands what the "
+    "weights say; a low composition score is no proof that an edge does nothing.\n\n"
+    "Cut with all attention patterns held as they were, a head can only matter by what is passed "
+    "on through values. Heads that cost much when cut, and next to nothing so, matter by telling "
+    "others where to look."
+)
+PAIRS = (
+    "Two heads cut at once, less what each costs alone. Positive: they back each other up, each "
+    "hides what the other does. Negative: they are parts of one circuit, and with one gone the "
+    "other has nothing left to lose. Pairs don't see three heads that stand in for each other: "
+    "that takes cutting the group."
 )
 
 
@@ -31,8 +47,8 @@ def page(findings: Findings) -> str:
         ValueError: Something can't be drawn.
     """
     subject = findings.subject
-    sections = [_training(findings), _heads(findings), _induction(findings), _spread(findings)]
-    sections += [_need(findings), _numbers(findings)]
+    sections = [_training(findings), _heads(findings), _induction(findings), _circuit(findings)]
+    sections += [_spread(findings), _need(findings), _pairs(findings), _numbers(findings)]
     return report_page(
         f"{subject.name}: which heads do what",
         "\n\n".join(verdict(findings)),
@@ -63,6 +79,16 @@ def _induction(findings: Findings) -> Section | None:
     return Section("Induction", INDUCTION, shown, tables)
 
 
+def _circuit(findings: Findings) -> Section | None:
+    circuit = findings.induction.circuit if findings.induction else None
+    if circuit is None or not circuit.sources:
+        return None
+    tables = {"Evidence on each edge": circuit_figures.edge_table(circuit)}
+    return Section(
+        "The induction circuit", CIRCUIT, circuit_figures.circuit_figures(circuit), tables
+    )
+
+
 def _spread(findings: Findings) -> Section:
     import pandas
 
@@ -87,6 +113,16 @@ def _spread(findings: Findings) -> Section:
 
 def _need(findings: Findings) -> Section:
     return Section("What happens without them?", CAUSES, figures.cut_figures(findings))
+
+
+def _pairs(findings: Findings) -> Section | None:
+    pairs = findings.pairs
+    if pairs is None:
+        return None
+    tables = {"The strongest pairs": circuit_figures.pair_table(pairs)}
+    return Section(
+        "Do heads back each other up?", PAIRS, [circuit_figures.pair_figure(pairs)], tables
+    )
 
 
 def _numbers(findings: Findings) -> Section:

@@ -34,8 +34,8 @@ def head_table(findings: Findings) -> "DataFrame":
         table[name] = values.flatten().tolist()
     if about is not None:
         kinds = {at: "induction" for at in about.found}
-        carriers = about.carriers.heads if about.carriers else ()
-        kinds |= {at: "carrier" for at in carriers}
+        earlier = about.circuit.source_heads if about.circuit else []
+        kinds |= dict.fromkeys(earlier, "carrier")
         places = [(layer, head) for layer in range(n_layers) for head in range(n_heads)]
         table["is"] = [kinds.get(at, "") for at in places]
     return table

@@ -1,10 +1,10 @@
 """The verdict: findings in sentences that are true of groups as well as of heads."""
 
-from collections.abc import Iterable
-
 from interp.ablation import Group
 from interp.ablation.outcomes import head_name
+from interp.report.connections import circuit_said, pairs_said
 from interp.report.findings import Findings, Induction
+from interp.report.phrases import listed, names, nats
 from interp.report.roles import Role, roles_of
 
 COSTS = 0.05  # nats; less than this is said to be nothing
@@ -13,25 +13,9 @@ BACKED_UP = 0.25  # a single cut that costs less than this share of all together
 
 
 def verdict(findings: Findings) -> list[str]:
-    """What was found, a sentence or two each: induction, what it stands on, spread, needs."""
-    said = [_induction(findings), *_carriers(findings), *_formation(findings)]
-    return [*said, *_spread(findings), _most_needed(findings)]
-
-
-def names(heads: Iterable[tuple[int, int]]) -> str:
-    """L1H0, L1H2 and L1H3."""
-    return listed([head_name(head) for head in sorted(heads)])
-
-
-def listed(words: list[str]) -> str:
-    """Words with commas and an "and"."""
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 2 else words)
-
-
-def nats(effect: float) -> str:
-    """An effect with its sign, to the digits that matter."""
-    digits = 2 if abs(effect) >= 0.095 else 3
-    return f"{effect:+.{digits}f}".replace("-", "−") + " nats"
+    """What was found, a sentence or two each: induction, its circuit, spread, needs, pairs."""
+    said = [_induction(findings), *circuit_said(findings), *_formation(findings)]
+    return [*said, *_spread(findings), _most_needed(findings), *pairs_said(findings)]
 
 
 # --- induction ------------------------------------------------------------------------------
@@ -109,26 +93,6 @@ def _no_induction(findings: Findings, about: Induction) -> str:
     if about.found.anti:
         said += f" {names(about.found.anti)} attends so, but lowers what it attends to."
     return said
-
-
-def _carriers(findings: Findings) -> list[str]:
-    carriers = findings.induction.carriers if findings.induction else None
-    if carriers is None:
-        return []
-    if not carriers.heads:
-        return [
-            "No earlier heads were found that this stands on: cutting them leaves its score above "
-            f"half of {carriers.score:.2f}."
-        ]
-    own = [float(findings.statistics.previous_token[head]) for head in sorted(carriers.heads)]
-    one = len(carriers.heads) == 1
-    looks = listed([f"{score:.2f}" for score in own])
-    return [
-        f"{'It' if len(carriers.group) == 1 else 'They'} stand{'s' * (len(carriers.group) == 1)} "
-        f"on {names(carriers.heads)}, which put{'s' * one} {looks} of {'its' if one else 'their'} "
-        f"attention on the token before: with {'it' if one else 'these'} cut, the induction score "
-        f"falls from {carriers.score:.2f} to {carriers.score_without_all:.2f}."
-    ]
 
 
 def _formation(findings: Findings) -> list[str]:
