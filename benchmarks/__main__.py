@@ -36,6 +36,8 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     if unknown := [name for name in args.names if name not in BENCHMARKS]:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    if args.only and args.names != [*IN_PARTS]:
+        parser.error(f"--only goes with {' or '.join(IN_PARTS)}, alone")
     out = args.out or (QUICK_RESULTS if args.quick else RESULTS)
     if len(args.names) == 1:
         run(args.names[0], quick=args.quick, how=_how(args), out=out)
@@ -51,6 +53,8 @@ def main(arguments: list[str] | None = None) -> None:
 def _how(args: argparse.Namespace) -> dict[str, Any]:
     """What was asked of `interleave`."""
     how: dict[str, Any] = {"patience": args.patience}
+    if args.only:
+        how["only"] = args.only
     if args.busy:
         torch.set_num_threads(1)
         how["clock"] = "processor"
@@ -66,7 +70,7 @@ def run(name: str, *, quick: bool, how: dict[str, Any], out: Path) -> None:
     for measurement in BENCHMARKS[name](quick=quick, **how):
         measurements.append(measurement)
         record.show(measurement, console=console)
-        path = record.save(name, measurements, folder=out)
+        path = record.save(name, measurements, folder=out, add="only" in how)
     console.print(f"All samples: {path}")
 
 
@@ -87,9 +91,17 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="one thread, in processor time: for a machine that others never leave",
     )
+    parser.add_argument(
+        "--only",
+        metavar="TEXT",
+        help="sizes whose name contains it; the others in the file are kept",
+    )
     parser.add_argument("--out", type=Path, help="folder for the JSON files")
     return parser
 
+
+IN_PARTS = ("ablation_sweep",)
+"""Those whose sizes can be run one at a time."""
 
 BENCHMARKS: dict[str, Callable[..., Iterator[Measurement]]] = {
     "import_time": import_time.measure,

@@ -27,22 +27,30 @@ class Goal:
     size: peers.Size
     share: float  # of L·H bare forward passes with their loss, at most
     speedup: float  # over the loop through TransformerLens, at least
+    rounds: int = 7  # that count
 
 
 GOALS = (
     Goal(peers.Size(2, 4, 64, 64, 64, 64), share=0.90, speedup=2.0),
     Goal(peers.Size(4, 8, 256, 512, 512, 2), share=0.66, speedup=2.7),
-    Goal(peers.Size(8, 8, 256, 512, 256, 8), share=0.62, speedup=2.3),
+    Goal(peers.Size(8, 8, 256, 512, 256, 8), share=0.62, speedup=2.3, rounds=3),
 )
-QUICK = (Goal(peers.Size(2, 2, 16, 11, 8, 2), share=0.9, speedup=2.0),)
+QUICK = (Goal(peers.Size(2, 2, 16, 11, 8, 2), share=0.9, speedup=2.0, rounds=3),)
 
 
-def measure(*, quick: bool = False, **how: Any) -> Iterator[Measurement]:
-    """The sweep, the loops and one bare pass, at each size."""
-    budget = {"rounds": 3, "warmup": 1, "shortest": 0.0} if quick else {"rounds": 7, "warmup": 1}
-    goals = QUICK if quick else GOALS
+def measure(*, quick: bool = False, only: str = "", **how: Any) -> Iterator[Measurement]:
+    """The sweep, the loops and one bare pass, at each size, or at those that `only` is part of."""
+    goals = [goal for goal in (QUICK if quick else GOALS) if only in _name(goal.size)]
+    if not goals:
+        raise ValueError(f"no size {only!r}; there are {', '.join(_name(g.size) for g in GOALS)}")
     for goal in goals:
-        yield _compare(goal, budget=budget | how)
+        # every way has run once by then, to compare effects
+        warmup = {"warmup": 0, "shortest": 0.0} if goal.rounds < 7 else {"warmup": 1}
+        yield _compare(goal, budget={"rounds": goal.rounds} | warmup | how)
+
+
+def _name(size: peers.Size) -> str:
+    return f"mean ablation of {size.n_layers * size.n_heads} heads · {size}"
 
 
 def _compare(goal: Goal, *, budget: dict[str, Any]) -> Measurement:
@@ -64,9 +72,8 @@ def _compare(goal: Goal, *, budget: dict[str, Any]) -> Measurement:
     _assert_same_effects(actions)
     timing = interleave(actions, **budget)
     checks = _checks(goal, lambda over: timing.ratio(over, "ours: sweep"))
-    name = f"mean ablation of {size.n_layers * size.n_heads} heads · {size}"
     baseline = "bare forward and loss"
-    return timed(name, timing, baseline=baseline, settings=asdict(size), checks=checks)
+    return timed(_name(size), timing, baseline=baseline, settings=asdict(size), checks=checks)
 
 
 def _checks(goal: Goal, over_sweep: Callable[[str], float]) -> list[Check]:

@@ -101,21 +101,43 @@ def versions() -> dict[str, str | None]:
     return {"python": platform.python_version(), **found, "interp_commit": _commit()}
 
 
-def save(benchmark: str, measurements: list[Measurement], *, folder: Path) -> Path:
-    """Write `folder/benchmark.json` and return its path."""
+def save(
+    benchmark: str, measurements: list[Measurement], *, folder: Path, add: bool = False
+) -> Path:
+    """Write `folder/benchmark.json` and return its path.
+
+    Args:
+        benchmark: Its name.
+        measurements: What was measured.
+        folder: Where to.
+        add: Keep other measurements that the file has.
+
+    Raises:
+        ValueError: Those are of another machine, or of other versions.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{benchmark}.json"
+    where = {"machine": machine(), "versions": versions()}
+    kept = _kept(path, where, {m.name for m in measurements}) if add else []
     record = {
         "benchmark": benchmark,
         "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": machine(),
-        "versions": versions(),
-        "measurements": [_as_json(m) for m in measurements],
+        **where,
+        "measurements": kept + [_as_json(m) for m in measurements],
     }
-    path = folder / f"{benchmark}.json"
     unfinished = path.with_suffix(".tmp")
     unfinished.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     unfinished.replace(path)
     return path
+
+
+def _kept(path: Path, where: dict[str, Any], new: set[str]) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    old = json.loads(path.read_text())
+    if any(old[name] != here for name, here in where.items()):
+        raise ValueError(f"{path} is of another machine or of other versions: run all sizes anew")
+    return [m for m in old["measurements"] if m["name"] not in new]
 
 
 def show(measurement: Measurement, *, console: Console) -> None:

@@ -92,3 +92,21 @@ def test_unknown_benchmark_is_refused_by_name(capsys):
     with pytest.raises(SystemExit):
         main(["sped"])
     assert "no benchmark sped" in capsys.readouterr().err
+
+
+def test_sizes_that_are_run_one_at_a_time_come_into_one_record(tmp_path, monkeypatch, capsys):
+    def measured(name, value):
+        return record.Measurement(name, {}, "s", "a", {"a": value}, {"a": 1.0}, {"a": [value]})
+
+    for name, value in (("small", 1.0), ("large", 9.0), ("small", 2.0)):
+        path = record.save("x", [measured(name, value)], folder=tmp_path, add=True)
+    kept = json.loads(path.read_text())["measurements"]
+    assert {m["name"]: m["medians"]["a"] for m in kept} == {"large": 9.0, "small": 2.0}
+    monkeypatch.setattr(record, "versions", lambda: {"torch": "0"})
+    with pytest.raises(ValueError, match="of other versions"):
+        record.save("x", [measured("small", 1.0)], folder=tmp_path, add=True)
+    with pytest.raises(SystemExit):
+        main(["import_time", "--only", "small"])
+    assert "--only goes with ablation_sweep" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="no size 'huge'"):
+        main(["ablation_sweep", "--only", "huge"])
