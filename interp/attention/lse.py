@@ -5,6 +5,7 @@ are wider than q and k are run by giving q and k zeros to the same width: one su
 than several narrow ones.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,8 +21,8 @@ from interp.attention.tiles import of_heads, tiles
 Op = Callable[[Tensor, Tensor, Tensor, bool, Tensor | None, float], tuple[Tensor, Tensor]]
 
 CHUNK = 10 << 20
-"""Bytes of packed buffers at a time, but at least one head: small ones stay in the cache, and many
-runs wait for their threads."""
+"""Bytes of packed buffers at a time: small ones stay in the cache, and many runs wait for their
+threads."""
 
 
 def _flash_cpu(
@@ -87,7 +88,7 @@ def run(call: AttentionCall, values: Sequence[Tensor], *, energy: bool, memory: 
     values = [_for_heads(v, call) for v in values]
     width = _width(call, _total(values) + (d_head if energy else 0))
     each = batch * 2 * (n_q + call.visible.n_k) * width * call.q.element_size()
-    step = max(1, min(memory, CHUNK) // each)
+    step = _heads_at_once(batch, each, memory)
     if step >= n_heads:
         return _pads_cleared(call, _run_packed(call, values, energy, width, memory))
     found = Fused(
@@ -106,6 +107,18 @@ def run(call: AttentionCall, values: Sequence[Tensor], *, energy: bool, memory: 
         for whole, mixed in zip(found.mixed, part.mixed, strict=True):
             whole[:, heads] = mixed
     return _pads_cleared(call, found)
+
+
+def _heads_at_once(batch: int, each: int, memory: int) -> int:
+    """As many heads as `CHUNK` holds, but a whole number of examples' heads for every thread.
+
+    The kernel gives each thread a stretch of the rows of all heads. Under a causal rule the later
+    rows of a head take longer: a head that two threads share keeps one of them waiting.
+    """
+    threads = torch.get_num_threads()
+    even = threads // math.gcd(threads, batch)
+    step = min(memory, CHUNK) // each // even * even
+    return step or max(1, min(memory // each, even))
 
 
 def _run_packed(
