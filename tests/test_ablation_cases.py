@@ -64,6 +64,16 @@ def test_reference_mean_ignores_pads_and_batching(model, tokens):
     torch.testing.assert_close(wanted, cache.stack("z").mean(1), atol=1e-6, rtol=1e-5)
 
 
+def test_means_are_summed_in_float32_and_given_in_the_model_s_dtype(tokens):
+    half = model_of().to(torch.bfloat16)
+    many = tokens.repeat(64, 1)  # 256 examples: a sum in bfloat16 stops growing at 256 of anything
+    means = ablation.reference_mean(half, many, batch_size=256)
+    assert means.dtype == torch.bfloat16
+    with torch.no_grad():
+        z = half.run_with_cache(tokens, "blocks.0.attn.hook_z")[1]["blocks.0.attn.hook_z"]
+    torch.testing.assert_close(means[0], z.float().mean(0).bfloat16(), atol=0, rtol=2**-7)
+
+
 def test_ready_means_are_what_their_tokens_give(model, tokens):
     ready = ablation.reference_mean(model, tokens)
     given = {"heads": [(0, 2), (1, 1)], "kind": "mean"}

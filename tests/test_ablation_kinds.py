@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from interp import Transformer, TransformerConfig, ablation
+from interp.ablation.heads import CUT_SITES
 from interp.metrics import loss
-from interp.sweeps import examples_of
+from interp.sweeps import SITES, examples_of
 from tests.scrambled import scrambled
 
 SHAPES = {
@@ -101,3 +102,33 @@ def test_uniform_is_a_pattern_of_equal_weights_on_what_may_be_seen(options, toke
         clean = model(tokens, mask=mask)
     torch.testing.assert_close(got[mask], wanted[mask], atol=2e-5, rtol=1e-5)
     assert (got - clean)[mask].abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["zero", "mean", "grand_mean", "resample"])
+@pytest.mark.parametrize("site", CUT_SITES)
+def test_every_site_is_cut_as_a_hook_from_the_start_would(site, kind, tokens, reference):
+    model, asked = model_of(), examples_of(tokens)
+    given = options_of(kind, reference) | {"site": site, "kind": kind}
+    swept = ablation.sweep(model, tokens, **given)
+    by_head = swept.effect.ndim == 2
+    assert by_head == (site not in ("attn_out", "mlp_out", "resid"))
+    which = {"heads": [(1, 1)]} if by_head else {"layers": [1]}
+    cut = ablation.ablate(
+        model, tokens, **which, **options_of(kind, reference), site=site, kind=kind
+    )
+    with torch.no_grad():
+        clean = [("blocks.1.attn.hook_pattern", lambda p, hook: p)] if site == "pattern" else []
+        wanted = loss(cut, asked) - loss(model(tokens, hooks=clean), asked)
+    got = swept.per_example[1, 1] if by_head else swept.per_example[1]
+    torch.testing.assert_close(got, wanted, atol=2e-5, rtol=0)
+    assert got.abs().max() > 1e-4
+    if kind == "zero":
+        axis = 1 if site == "pattern" else 2
+        rows = (slice(None),) * axis + (1,) if by_head else ()
+        hooked = model(tokens, hooks=[(SITES[site].format(1), lambda x, hook: zeroed(x, rows))])
+        torch.testing.assert_close(cut, hooked, atol=2e-5, rtol=0)
+
+
+def zeroed(x, rows):
+    x[rows] = 0.0
+    return x
