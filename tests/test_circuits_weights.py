@@ -1,3 +1,5 @@
+import json
+
 import pytest
 import torch
 from torch.linalg import matrix_norm as norm
@@ -6,6 +8,7 @@ from torch.testing import assert_close
 from interp import circuits
 from interp.circuits import FactoredMatrix
 from interp.circuits.weights import readable
+from tests.fixture_models import gbmi_indhead
 from tests.tiny import KINDS, some_tokens, tiny
 
 
@@ -84,6 +87,16 @@ def test_a_planted_edge_is_found_in_its_own_order_and_input(kind):
     percentile = circuits.composition_percentiles(model, kind, draws=20)
     assert percentile[0, 1, 1, 2] == 1
     assert percentile[1].isnan().all()
+
+
+def test_composition_on_gbmi_is_that_on_record(shared):
+    path = shared / "fixtures" / "gbmi_indhead" / "expected.json"
+    recorded = json.loads(path.read_text())["composition"]["L0H0->L1H0"]
+    model = gbmi_indhead(shared)
+    for kind, wanted in recorded.items():
+        assert abs(float(circuits.composition_scores(model, kind)[0, 0, 1, 0]) - wanted) < 0.002
+    percentile = circuits.composition_percentiles(model, "K", draws=20)
+    assert percentile[0, 0, 1, 0] == 1
 
 
 def test_copying_score_is_one_for_a_head_that_copies_and_minus_one_for_its_opposite():

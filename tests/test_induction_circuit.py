@@ -6,6 +6,7 @@ import torch
 from interp.circuits import induction_circuit
 from interp.circuits.behaviour import _set
 from tests import oracle
+from tests.fixture_models import gbmi_indhead
 from tests.tiny import tiny
 
 
@@ -64,6 +65,17 @@ def test_a_later_head_s_edges_are_cut_apart_from_its_neighbours():
     assert circuit.score_drop.shape == (1, 2)
     assert (circuit.score_drop > 0.9).all()
     assert (circuit.score_drop_q == 0).all()
+
+
+def test_the_circuit_of_a_model_that_others_trained(shared):
+    circuit = induction_circuit(gbmi_indhead(shared))
+    assert (circuit.sources, circuit.targets) == (("L0H0",), ("L1H0",))
+    assert circuit.score_drop[0, 0] > 0.5
+    assert circuit.score_drop_q[0, 0] < 0.2 * circuit.score_drop[0, 0]
+    assert circuit.token_match[0, 0] > 0.9
+    assert circuit.token_match_without[0, 0] == 0
+    assert circuit.loss_without_previous > 3
+    assert abs(circuit.loss_without_previous_kept_patterns) < 0.05
 
 
 @pytest.mark.parametrize(
