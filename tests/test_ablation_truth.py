@@ -34,9 +34,11 @@ def asked():
     return Batch(tokens, torch.ones_like(tokens, dtype=torch.bool), targets)
 
 
-@pytest.mark.parametrize("kind", ["zero", "mean", "uniform"])
+@pytest.mark.parametrize("kind", ["zero", "mean", "grand_mean", "resample", "uniform", "optimal"])
 def test_only_the_two_heads_of_the_circuit_matter(circuit, asked, kind):
-    given = {"reference": asked} if kind == "mean" else {}
+    given = {} if kind in ("zero", "uniform") else {"reference": asked}
+    if kind == "resample":
+        given["generator"] = torch.Generator().manual_seed(0)
     effect = ablation.sweep(circuit, asked, kind=kind, **given).effect
     assert effect[0, 0] > 1  # previous token
     assert effect[1, 0] > 1  # induction
