@@ -27,6 +27,7 @@ TIME_LIMITS = {2048: 1.7, 8192: 1.85}  # head_statistics over the bare forward, 
 REPEATED_LIMIT = 3.0  # the same for one token all along: every earlier key is a match
 MEMORY_LIMIT = 1.5  # peak of the process over that of a forward pass
 LONGEST, LONGEST_GB = 32_768, 1.2
+PEERS_TO = 2048  # tokens up to which other tools are timed in every round
 QUICK = 64
 
 
@@ -35,14 +36,28 @@ def size_of(n: int) -> peers.Size:
     return peers.Size(n_layers=2, n_heads=8, d_model=256, d_vocab=512, n_ctx=n, batch=1)
 
 
-def measure(*, quick: bool = False, **how: Any) -> Iterator[Measurement]:
-    """Time at two lengths; memory at those and at 32,768."""
+def measure(*, quick: bool = False, only: str = "", **how: Any) -> Iterator[Measurement]:
+    """Time at two lengths; memory at those and at 32,768; or what `only` is part of the name of."""
     limits = {QUICK: 100.0} if quick else TIME_LIMITS
+    lengths = list(limits) if quick else [*limits, LONGEST]
+    wanted = {n: _time_name(n) for n in limits if only in _time_name(n)}
+    held = {n: _memory_name(n) for n in lengths if only in _memory_name(n)}
+    if not wanted and not held:
+        names = [_time_name(n) for n in limits] + [_memory_name(n) for n in lengths]
+        raise ValueError(f"nothing is called {only!r}; there are {', '.join(names)}")
     budget = {"rounds": 2, "warmup": 1, "shortest": 0.0} if quick else {"rounds": 9, "warmup": 1}
-    for n, limit in limits.items():
-        yield _times(n, limit, budget | how)
-    for n in [*limits] if quick else [*limits, LONGEST]:
+    for n in wanted:
+        yield _times(n, limits[n], budget | how)
+    for n in held:
         yield _memory(n, alone=quick)
+
+
+def _time_name(n: int) -> str:
+    return f"head statistics, time · {size_of(n)}"
+
+
+def _memory_name(n: int) -> str:
+    return f"head statistics, peak memory · {size_of(n)}"
 
 
 # --- time ------------------------------------------------------------------------------
@@ -66,13 +81,16 @@ def _times(n: int, limit: float, budget: dict[str, Any]) -> Measurement:
         Check(f"n = {n}, ours over bare", ratio("ours"), at_most=limit),
         Check(f"n = {n}, one token", ratio("ours, one token repeated"), at_most=REPEATED_LIMIT),
     ]
-    name, settings = f"head statistics, time · {size}", asdict(size)
-    return timed(name, timing, baseline="bare forward", settings=settings, checks=checks)
+    how = {"baseline": "bare forward", "settings": asdict(size), "checks": checks}
+    return timed(_time_name(n), timing, **how)
 
 
 def _peers_that_fit(bare: peers.Bare, tokens: Tensor) -> dict[str, Callable[[Tensor], object]]:
-    """TransformerLens and Hugging Face, where their patterns fit into free memory."""
-    if not _patterns_fit(bare.size):
+    """TransformerLens and Hugging Face, where a round of theirs takes seconds.
+
+    Beyond, they run once each, in a process of their own, where their memory is measured.
+    """
+    if bare.size.n_ctx > PEERS_TO or not _patterns_fit(bare.size):
         return {}
     bridge, eager = peers.transformer_lens(bare), peers.hugging_face(bare)
     peers.assert_same_logits(bare, {"bridge": bridge, "eager": eager}, tokens=tokens)
@@ -96,7 +114,7 @@ def _memory(n: int, *, alone: bool) -> Measurement:
     if n == LONGEST:
         checks.append(Check(f"n = {n}, peak in GB", gigabytes["ours"], at_most=LONGEST_GB))
     return Measurement(
-        name=f"head statistics, peak memory · {size}",
+        name=_memory_name(n),
         settings=asdict(size),
         unit="GB",
         baseline="forward",
@@ -107,8 +125,14 @@ def _memory(n: int, *, alone: bool) -> Measurement:
         notes={
             "seconds": {name: p.value for name, p in peaks.items()},
             "patterns_alone_gb": pattern_bytes(size) / 1e9,
+            "not_run": [] if alone else [_not_run(name, size) for name in WAYS if name not in ways],
         },
     )
+
+
+def _not_run(way: str, size: peers.Size) -> str:
+    need = pattern_bytes(size) / 1e9
+    return f"{way}: not run, the patterns of {size} alone take {need:.1f} GB"
 
 
 def in_own_process(*, way: str, n: int) -> float:

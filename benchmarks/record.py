@@ -150,6 +150,8 @@ def show(measurement: Measurement, *, console: Console) -> None:
     for name, median in m.medians.items():
         table.add_row(name, f"{median:.4g}", f"{m.ratios[name]:.3f}")
     console.print(table)
+    for line in m.notes.get("not_run", []):
+        console.print(f"  {line}")
     for check in m.checks:
         verdict = "[blue]met[/]" if check.met else "[bold]not met[/]"
         console.print(f"  {check.claim}: {check.value:.3f}, wanted {check.limit}: {verdict}")

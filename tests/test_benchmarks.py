@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
-from benchmarks import peers, record
+from benchmarks import head_statistics, peers, record
 from benchmarks.__main__ import BENCHMARKS, main
-from benchmarks.memory import peak
+from benchmarks.memory import Peak, peak
 from benchmarks.timing import Round, Timing, interleave
 from tests.ballast import hold
 
@@ -88,6 +88,17 @@ def test_every_benchmark_runs_and_leaves_a_complete_record(name, tmp_path):
         assert all("met" in check for check in measurement["checks"])
 
 
+def test_tools_whose_patterns_do_not_fit_are_named_with_what_they_need(monkeypatch):
+    monkeypatch.setattr(head_statistics, "peak", lambda _, **how: Peak(2 * 10**9, 1.0))
+    monkeypatch.setattr(head_statistics, "_patterns_fit", lambda size: size.n_ctx <= 2048)
+    small, large = (head_statistics._memory(n, alone=False) for n in (2048, 32_768))
+    assert list(small.medians) == list(head_statistics.WAYS)
+    assert small.notes["not_run"] == []
+    assert list(large.medians) == ["forward", "ours"]
+    # 2 layers, 8 heads, 32,768² weights of 4 bytes
+    assert [line.rsplit("take ", 1)[1] for line in large.notes["not_run"]] == ["68.7 GB"] * 2
+
+
 def test_unknown_benchmark_is_refused_by_name(capsys):
     with pytest.raises(SystemExit):
         main(["sped"])
@@ -110,3 +121,5 @@ def test_sizes_that_are_run_one_at_a_time_come_into_one_record(tmp_path, monkeyp
     assert "--only goes with ablation_sweep" in capsys.readouterr().err
     with pytest.raises(ValueError, match="no size 'huge'"):
         main(["ablation_sweep", "--only", "huge"])
+    with pytest.raises(ValueError, match="nothing is called 'huge'; there are head statistics"):
+        main(["head_statistics", "--only", "huge"])
