@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from numbers import Integral
+from typing import Literal, TypeGuard
 
 import torch
 from jaxtyping import Float
@@ -44,7 +45,17 @@ def names_to_record(
 
 
 def full_name(key: Key, n_layers: int) -> str:
-    """TransformerLens's short forms: ("pattern", 0), ("scale", 0, "ln1"), ("resid_post", -1)."""
+    """TransformerLens's short forms: ("pattern", 0), ("scale", 0, "ln1"), ("resid_post", -1).
+
+    Raises:
+        TypeError: The key has neither form.
+    """
+    if not _is_key(key):
+        raise TypeError(
+            "an activation is read by its name, or by (name, layer) or (name, layer, part): "
+            'cache["blocks.0.attn.hook_z"], cache["z", 0], cache["scale", 0, "ln1"]; '
+            f"got {key!r}"
+        )
     if isinstance(key, str):
         if key in ("embed", "pos_embed"):
             return f"hook_{key}"
@@ -55,6 +66,14 @@ def full_name(key: Key, n_layers: int) -> str:
     if layer is None:
         return name
     return f"blocks.{layer + n_layers if layer < 0 else layer}.{name}"
+
+
+def _is_key(key: object) -> TypeGuard[Key]:
+    if not isinstance(key, tuple):
+        return isinstance(key, str)
+    name, layer, part = (*key, "")[:3] if len(key) in (2, 3) else (None, None, None)
+    texts = isinstance(name, str) and isinstance(part, str)
+    return texts and (isinstance(layer, Integral) or (layer is None and len(key) == 3))
 
 
 @dataclass(frozen=True)
@@ -96,6 +115,7 @@ class ActivationCache(Mapping[Key, Tensor]):
 
         Raises:
             KeyError: The call did not record it; the message has the nearest names.
+            TypeError: It is neither a name nor a short form.
         """
         name = full_name(key, self.anatomy.n_layers)
         if name not in self._recorded:
@@ -107,7 +127,7 @@ class ActivationCache(Mapping[Key, Tensor]):
         return self._own[name]
 
     def __contains__(self, key: object) -> bool:
-        return full_name(key, self.anatomy.n_layers) in self._recorded  # pyright: ignore
+        return _is_key(key) and full_name(key, self.anatomy.n_layers) in self._recorded
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._recorded)

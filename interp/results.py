@@ -214,8 +214,16 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
     Whoever reads, or is killed, sees the old file or the new one, never a part of it. If the
     block raises, the old file stays and nothing is left behind.
+
+    Raises:
+        IsADirectoryError: `path` is a folder.
     """
     path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"wanted the path of a file to write, got the folder {path}; name a file in it, for "
+            f"instance {path / 'result.json'}"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:

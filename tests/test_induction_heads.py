@@ -140,3 +140,19 @@ def test_what_cannot_be_tried_is_refused():
         probes.find_induction_heads(oracle.model(n_ctx=6))
     with pytest.raises(ValueError, match="got none"):
         probes.induction_scores(model, periods=[])
+    with pytest.raises(TypeError, match="a list of whole numbers, got 5"):
+        probes.induction_scores(model, periods=5)
+    for margin in (-3, 1.0, float("nan"), "0.4"):
+        with pytest.raises(ValueError, match=r"control by, in \[0, 1\); got"):
+            probes.find_induction_heads(model, margin=margin)
+
+
+@pytest.mark.parametrize("bos_token", [None, 0])
+def test_a_vocabulary_too_small_for_a_control_is_refused(bos_token):
+    bos = bos_token is not None
+    sizes = {"n_layers": 1, "n_heads": 1, "d_model": 4, "n_ctx": 20, "bos_token": bos_token}
+    small, large = (Transformer(TransformerConfig(d_vocab=n + bos, **sizes)).eval() for n in (3, 4))
+    with pytest.raises(ValueError, match=rf"takes {4 + bos} tokens.*this model has {3 + bos} "):
+        probes.find_induction_heads(small)
+    assert probes.induction_scores(small).isfinite().all()  # without a control it can be asked
+    assert probes.find_induction_heads(large) == []

@@ -97,7 +97,41 @@ def test_bad_input_is_refused(generator):
         probes.LinearProbe().fit(x, torch.zeros(19).long())
     with pytest.raises(ValueError, match="too few"):
         probes.LinearProbe().fit(x[:2], torch.arange(2))
+    with pytest.raises(TypeError, match="activations must be a tensor, got ndarray"):
+        probes.LinearProbe().fit(x.numpy(), torch.arange(20) % 2)
     with pytest.raises(RuntimeError, match="not fitted yet"):
         _ = probes.LinearProbe().direction
     with pytest.raises(ValueError, match='"logistic" or "ridge"'):
         probes.LinearProbe("svm")
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf")])
+@pytest.mark.parametrize("kind", ["logistic", "ridge"])
+def test_numbers_that_are_none_are_counted_and_refused(kind, odd, generator):
+    x = torch.randn(20, 4, generator=generator)
+    labels = torch.arange(20) % 2
+    probe = probes.LinearProbe(kind).fit(x, labels)
+    x[3, 1] = odd
+    for ask in (probe.fit, probe.score):
+        with pytest.raises(ValueError, match="1 of the 80 numbers in activations are NaN or inf"):
+            ask(x, labels)
+    values = labels.float()
+    values[:2] = odd
+    with pytest.raises(ValueError, match="2 of the 20 numbers in labels are NaN or inf"):
+        probes.LinearProbe("ridge").fit(x.nan_to_num(0.0, 0.0), values)
+
+
+def test_a_probe_reads_what_is_as_wide_as_what_it_was_fitted_on(generator):
+    x = torch.randn(20, 4, generator=generator)
+    probe = probes.LinearProbe().fit(x, torch.arange(20) % 2)
+    for ask in (probe.predict, lambda x: probe.score(x, torch.arange(20) % 2)):
+        with pytest.raises(ValueError, match=r"activations \[\.\.\., 4\], got \[20, 3\]"):
+            ask(x[:, :3])
+
+
+def test_a_class_that_is_only_held_out_is_said_to_be_rare(generator):
+    x, labels = torch.randn(20, 4, generator=generator), torch.zeros(20).long()
+    held = torch.randperm(20, generator=torch.Generator().manual_seed(0))[:4]
+    labels[held] = 1
+    with pytest.raises(ValueError, match="16 labels that are fitted.*all 0: a class is too rare"):
+        probes.LinearProbe().fit(x, labels, generator=torch.Generator().manual_seed(0))

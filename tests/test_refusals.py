@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import interp
-from interp import ablation, circuits, lens, patching, plots
+from interp import ablation, circuits, lens, patching, plots, probes
 
 
 def config(**changes):
@@ -107,6 +107,43 @@ def test_a_hook_that_changes_the_type_is_named(tokens):
 def test_weights_are_read_from_our_models_only(read):
     with pytest.raises(TypeError, match=r"wanted an interp.Transformer.*got Linear"):
         read(torch.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        probes.head_statistics,
+        probes.offset_profile,
+        lambda other, tokens: probes.head_score(other, tokens, lambda t: t),
+        lambda other, tokens: probes.HeadStatisticsStream(other),
+        lambda other, tokens: probes.induction_scores(other),
+        lambda other, tokens: probes.find_induction_heads(other),
+        lambda other, tokens: probes.pattern_divergence(other, model(), tokens),
+        lambda other, tokens: probes.pattern_divergence(model(), other, tokens),
+        lambda other, tokens: probes.sweep_probes(other, tokens=tokens, labels=tokens),
+    ],
+)
+@pytest.mark.parametrize("other", [torch.nn.Linear(2, 2), None])
+def test_probes_run_models_only(ask, other, tokens):
+    with pytest.raises(TypeError, match=rf"interp.wrap\(model\).*got {type(other).__name__}"):
+        ask(other, tokens)
+
+
+@pytest.mark.parametrize("key", [0, None, (), ("z",), ("z", "0"), ("z", None), ("z", 0, "a", "b")])
+def test_a_cache_says_how_it_is_read(key, tokens):
+    _, cache = model().run_with_cache(tokens)
+    with pytest.raises(TypeError, match=r'by \(name, layer\).*cache\["z", 0\].*got'):
+        cache[key]
+    assert key not in cache
+    assert ("z", 0) in cache
+
+
+def test_a_result_is_not_written_over_a_folder(tmp_path, tokens):
+    found = probes.head_statistics(model(), tokens)
+    with pytest.raises(IsADirectoryError, match=r"got the folder.*for instance .*result.json"):
+        found.save(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert found.save(tmp_path / "result.json").exists()
 
 
 def test_an_answer_that_is_no_token_is_refused(tokens):

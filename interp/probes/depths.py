@@ -12,7 +12,7 @@ from interp.attention.masks import positions_of
 from interp.cache import full_name
 from interp.hooks import HookPoint, Hooks
 from interp.probes.linear import Fitted, Kind, LinearProbe
-from interp.probes.observed import Progress, counted
+from interp.probes.observed import Progress, check_model, counted
 from interp.results import Result
 
 
@@ -78,8 +78,10 @@ def sweep_probes(
 
     Raises:
         LookupError: There is no such activation.
+        TypeError: There is no model to run.
         ValueError: Labels or positions do not fit the tokens.
     """
+    check_model(model)
     real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
     asked = [-1] if positions is None else _checked(positions, real)
     task = _Task(_per_token(labels, tokens), real, kind, penalty, generator)

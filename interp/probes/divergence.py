@@ -9,7 +9,7 @@ from torch import Tensor
 from interp.attention import fused
 from interp.attention.tiles import MEMORY
 from interp.hooks import Hooks
-from interp.probes.observed import Layer, Model, Progress, mixed, observe
+from interp.probes.observed import Layer, Model, Progress, check_model, mixed, observe
 from interp.probes.rows import counted_rows
 
 
@@ -41,8 +41,11 @@ def pattern_divergence(
         memory: Bytes that may be held at a time beside the forward passes.
 
     Raises:
+        TypeError: There is no model to run.
         ValueError: The models have other numbers of layers or heads.
     """
+    check_model(model_a)
+    check_model(model_b)
     sizes = [(m.config.n_layers, m.config.n_heads) for m in (model_a, model_b)]
     if sizes[0] != sizes[1]:
         raise ValueError(f"models are compared head by head; got (layers, heads) {sizes}")

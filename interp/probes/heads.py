@@ -11,7 +11,7 @@ from torch import Tensor
 from interp.attention.tiles import MEMORY
 from interp.hooks import HookPoint, Hooks
 from interp.probes.matches import Matches
-from interp.probes.observed import Layer, Model, Progress, observe
+from interp.probes.observed import Layer, Model, Progress, check_model, observe
 from interp.probes.row_statistics import Asked, rows_of
 from interp.probes.rows import check_ids, counted_rows
 from interp.probes.sums import Sums
@@ -122,9 +122,10 @@ def head_statistics(
         memory: Bytes that may be held at a time beside a forward pass.
 
     Raises:
-        TypeError: Tokens are not integers; a mask is not of bools.
+        TypeError: Tokens are not integers; a mask is not of bools; there is no model to run.
         ValueError: Something unknown in `also`; shapes do not fit; a layer without softmax.
     """
+    check_model(model)
     check_ids(tokens)
     parts = [_cut(x, tokens, batch_size) for x in (tokens, mask, rows)]
     told = _Told(progress, len(parts[0]) * model.config.n_layers)
@@ -171,6 +172,7 @@ class HeadStatisticsStream:
         memory: int = MEMORY,
     ) -> None:
         """As in `head_statistics`."""
+        check_model(model)
         unknown = sorted(set(also) - set(get_args(Also)))
         if unknown or isinstance(also, str):
             raise ValueError(f"`also` is a list of {list(get_args(Also))}, got {also!r}")

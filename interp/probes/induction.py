@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.hooks import Hooks
 from interp.probes.heads import HeadStatisticsStream
-from interp.probes.observed import Model, Progress, counted
+from interp.probes.observed import Model, Progress, check_model, counted
 from interp.probes.sequences import Room
 from interp.probes.trials import Outcome, Trial, run_trial
 from interp.results import Result
@@ -63,6 +63,7 @@ def induction_scores(
 
 def room_of(model: Model) -> Room:
     """What the model can be shown."""
+    check_model(model)
     config = model.config
     return Room(config.n_ctx, config.d_vocab, config.bos_token)
 
@@ -180,11 +181,18 @@ def find_induction_heads(
         progress: Called with how many periods are done, out of how many.
 
     Raises:
-        ValueError: A period is shorter than 3 or does not fit, or there is one sequence.
+        TypeError: There is no model to run.
+        ValueError: A period is shorter than 3 or does not fit; there is one sequence, or too
+            small a vocabulary for a control; the margin can't be reached, or always is.
     """
-    if n_sequences < 2:
-        raise ValueError(f"an interval needs 2 sequences or more, got {n_sequences}")
+    if not isinstance(n_sequences, int) or n_sequences < 2:
+        raise ValueError(f"an interval needs 2 sequences or more, got {n_sequences!r}")
+    if not isinstance(margin, int | float) or not 0 <= margin < 1:
+        raise ValueError(
+            f"margin is what a score must exceed its control by, in [0, 1); got {margin!r}"
+        )
     room = room_of(model)
+    room.check_controls()
     periods = room.default_periods() if periods is None else room.checked(periods)
     how = {"n": n_sequences, "length": room.length(periods), "generator": seeded(generator)}
     trials = [Trial.drawn(room, period, **how) for period in periods]

@@ -90,9 +90,12 @@ class LinearProbe:
             generator: Draws the split and the shuffles. None: a fixed seed.
 
         Raises:
-            ValueError: Shapes do not fit, there are too few examples, or one class only.
+            TypeError: Activations or labels are no tensors.
+            ValueError: Shapes do not fit, a number is not finite, there are too few examples, or
+                one class only.
         """
         _check(activations, labels)
+        self._check_classes(labels)
         if generator is None:
             generator = torch.Generator().manual_seed(0)
         seen, unseen = self._split(len(labels), generator)
@@ -107,8 +110,14 @@ class LinearProbe:
         return self
 
     def predict(self, activations: Float[Tensor, "*example d"]) -> Shaped[Tensor, "*example"]:
-        """The class, or the value, of each activation."""
+        """The class, or the value, of each activation.
+
+        Raises:
+            TypeError: They are no tensor.
+            ValueError: They are not as wide as those that were fitted.
+        """
         found = self._known()
+        _check_width(activations, found.direction)
         direction, bias = (x.to(activations.device).double() for x in (found.direction, found.bias))
         scores = activations.detach().double() @ direction.T + bias
         if self.kind == "ridge":
@@ -118,9 +127,15 @@ class LinearProbe:
         return classes[which]
 
     def score(self, activations: Float[Tensor, "*example d"], labels: Tensor) -> float:
-        """Accuracy, or R², on other examples."""
+        """Accuracy, or R², on other examples.
+
+        Raises:
+            TypeError: Activations or labels are no tensors.
+            ValueError: Shapes do not fit, or a number is not finite.
+        """
         _check(activations, labels)
         found = self._known()
+        _check_width(activations, found.direction)
         return self._score(activations, labels, found.direction, found.bias, found.classes)
 
     @property
@@ -148,6 +163,16 @@ class LinearProbe:
             raise RuntimeError("this probe is not fitted yet; call .fit(activations, labels)")
         return self.fitted
 
+    def _check_classes(self, labels: Tensor) -> None:
+        if self.kind == "ridge":
+            return
+        n_classes = len(labels.unique())
+        if labels.is_floating_point() or n_classes < 2:
+            raise ValueError(
+                "a logistic probe wants labels of two classes or more, integers or bools; got "
+                f'{n_classes} of {labels.dtype}. For values use LinearProbe("ridge")'
+            )
+
     def _split(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         order = torch.randperm(n, generator=generator)
         held = round(n * self.held_out)
@@ -171,11 +196,10 @@ class LinearProbe:
         if self.kind == "ridge":
             ridge = Ridge(alpha=self.penalty).fit(x, y)
             return np.atleast_2d(ridge.coef_), np.atleast_1d(ridge.intercept_), ()
-        classes = np.unique(y)
-        if y.dtype.kind == "f" or len(classes) < 2:
+        if len(np.unique(y)) < 2:
             raise ValueError(
-                "a logistic probe wants labels of two classes or more, integers or bools; got "
-                f'{len(classes)} of {y.dtype}. For values use LinearProbe("ridge")'
+                f"the {len(y)} labels that are fitted, without those held out, are all {y[0]}: a "
+                "class is too rare; give more examples of it"
             )
         logistic = LogisticRegression(C=1 / self.penalty, max_iter=5000).fit(x, y)
         return logistic.coef_, logistic.intercept_, tuple(logistic.classes_.tolist())
@@ -201,8 +225,29 @@ def _shuffled(y: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _check(activations: Tensor, labels: Tensor) -> None:
-    if activations.dim() < 2 or activations.shape[:-1] != labels.shape:
+    for name, x in (("activations", activations), ("labels", labels)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(x).__name__}; use torch.as_tensor")
+    if activations.dim() < 2 or activations.shape[:-1] != labels.shape or not activations.shape[-1]:
         raise ValueError(
             "wanted activations [..., D] and a label for each, [...]; "
             f"got {list(activations.shape)} and {list(labels.shape)}"
+        )
+    for name, x in (("activations", activations), ("labels", labels)):
+        if not bool(x.isfinite().all()):
+            odd = int((~x.isfinite()).sum())
+            raise ValueError(
+                f"{odd} of the {x.numel()} numbers in {name} are NaN or infinite; leave those "
+                "examples out, or look where the model makes them"
+            )
+
+
+def _check_width(activations: Tensor, direction: Float[Tensor, "out d"]) -> None:
+    if not isinstance(activations, Tensor):
+        got = type(activations).__name__
+        raise TypeError(f"activations must be a tensor, got {got}; use torch.as_tensor")
+    width = direction.shape[-1]
+    if activations.dim() < 1 or activations.shape[-1] != width:
+        raise ValueError(
+            f"this probe was fitted on activations [..., {width}], got {list(activations.shape)}"
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -104,6 +104,30 @@ class Layer:
     def view(self, memory: int) -> AttentionView:
         """Its statistics without the pattern (which is that of q and k, before any edit)."""
         return AttentionView.of(self.call, memory=memory)
+
+
+@runtime_checkable
+class _Known(Protocol):
+    """What every model has that probes can run, without computing anything."""
+
+    @property
+    def config(self) -> Config: ...
+
+    @property
+    def blocks(self) -> Sequence[Any]: ...
+
+
+def check_model(model: Model) -> None:
+    """Refuse what is no model.
+
+    Raises:
+        TypeError: It has no layers that a probe could look at.
+    """
+    if not isinstance(model, _Known) or not hasattr(model.config, "n_layers"):
+        raise TypeError(
+            "probes run an interp.Transformer, or what interp.wrap(model) makes of a model of "
+            f"another library; got {type(model).__name__}"
+        )
 
 
 Look = Callable[[Layer], Tensor]

@@ -38,14 +38,31 @@ class Room:
         """The longest period of which two blocks fit."""
         return min((self.n_ctx - self.start) // 2, self.n_tokens - self.start)
 
+    def check_controls(self) -> None:
+        """Refuse a model that can't be shown two periods, one to be the other's control.
+
+        Raises:
+            ValueError: Its vocabulary or its context is too small.
+        """
+        tokens, n_ctx = self.start + SHORTEST + 1, self.start + SHORTEST + 2
+        if self.n_tokens < tokens or self.n_ctx < n_ctx:
+            raise ValueError(
+                f"an induction head is told from a head that looks a fixed distance back on blocks "
+                f"of {SHORTEST} and of {SHORTEST + 1} distinct tokens: that takes {tokens} tokens "
+                f"and {n_ctx} positions{' with BOS' if self.start else ''}; this model has "
+                f"{self.n_tokens} and {self.n_ctx}. induction_scores(model) has no such control"
+            )
+
     def checked(self, periods: Sequence[int]) -> tuple[int, ...]:
         """The periods, if a model can be shown each of them.
 
         Raises:
-            TypeError: They are not whole numbers.
+            TypeError: They are no list of whole numbers.
             ValueError: One is too short to tell induction from looking one token back, or does
                 not fit.
         """
+        if not isinstance(periods, Sequence):
+            raise TypeError(f"periods are a list of whole numbers, got {periods!r}")
         if not periods:
             raise ValueError("wanted one period or more, got none")
         if not all(isinstance(period, int) for period in periods):

@@ -11,7 +11,7 @@ from torch import Tensor
 from interp.attention.pairs import key_at_position
 from interp.attention.tiles import MEMORY
 from interp.hooks import Hooks
-from interp.probes.observed import Layer, Model, Progress, mixed_and_weights, observe
+from interp.probes.observed import Layer, Model, Progress, check_model, mixed_and_weights, observe
 from interp.probes.rows import counted_rows
 from interp.results import Result
 
@@ -47,8 +47,10 @@ def head_score(
         memory: Bytes that may be held at a time beside a forward pass.
 
     Raises:
+        TypeError: There is no model to run.
         ValueError: The target is no slot of a key for each token.
     """
+    check_model(model)
     key = _checked(target(tokens), tokens)
     counted = counted_rows(tokens, mask=mask, rows=rows, bos_token=model.config.bos_token)
     key = key.masked_fill(~counted, -1)
@@ -116,8 +118,10 @@ def offset_profile(
         memory: Bytes that may be held at a time beside a forward pass.
 
     Raises:
+        TypeError: There is no model to run.
         ValueError: `max_distance` is negative.
     """
+    check_model(model)
     if max_distance < 0:
         raise ValueError(f"distances are from 0 on, got max_distance={max_distance}")
     counted = counted_rows(tokens, mask=mask, rows=rows, bos_token=model.config.bos_token)
