@@ -4,6 +4,7 @@
 
 with σ(W) the largest singular value, by power iteration, and one trained γ a matrix, 1 at first.
 Scores then can't grow but by γ, which bounds the entropy of every row from below.
+`interp.train(…, sigma_reparam=True)` trains with it, and saves plain weights.
 
 Source: Zhai et al. 2023, "Stabilizing Transformer Training by Preventing Attention Entropy
 Collapse". Here queries, keys and values are one matrix, and share a γ.
@@ -64,6 +65,21 @@ def fold(model: Transformer) -> None:
             raise ValueError("this model has no σReparam; reparametrise(model) puts it on")
         parametrize.remove_parametrizations(matrix, "weight")
     model.train(training)
+
+
+@torch.no_grad()
+def folded(model: Transformer) -> Transformer:
+    """Another model without σReparam, in eval mode: plain weights that compute the same."""
+    training, weight = model.training, model.embed.weight
+    model.eval()  # otherwise reading a matrix takes another power iteration
+    plain = Transformer.unfilled(model.config, dtype=weight.dtype, device=weight.device).eval()
+    kept = {name: x for name, x in model.state_dict().items() if ".parametrizations." not in name}
+    for name, module in model.named_modules():
+        if parametrize.is_parametrized(module):
+            kept[f"{name}.weight"] = module.weight
+    plain.load_state_dict(kept)
+    model.train(training)
+    return plain
 
 
 def entropy_bound(sigma: float, n_keys: int) -> float:

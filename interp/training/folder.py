@@ -107,7 +107,7 @@ def versions() -> dict[str, str]:
 
 def save_checkpoint(folder: Path, trainer: Trainer) -> None:
     """Keep the weights of this step."""
-    write_weights(trainer.model, checkpoint_path(folder, trainer.step))
+    write_weights(trainer.plain, checkpoint_path(folder, trainer.step))
 
 
 def save_state(folder: Path, trainer: Trainer) -> None:

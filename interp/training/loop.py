@@ -110,7 +110,7 @@ def train(
             loop = _Loop(trainer, folder, source, stop)
             begun = workers.main and open_folder(folder, described, resume=resume)
             loop.go(progress, restored=workers.from_main(begun))
-    return Run(folder, trainer.model.eval())
+    return Run(folder, trainer.plain.eval())
 
 
 class _Loop:

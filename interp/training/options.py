@@ -34,6 +34,8 @@ class TrainingOptions:
             besides those of round steps (1, 2, … 9 times a power of ten). 0 keeps the last only.
         precision: What the forward pass computes in, by torch.autocast; weights and optimiser stay
             in float32. float16 scales its loss.
+        sigma_reparam: Matrices of the blocks are trained at a learned spectral norm, 1 at first
+            (`interp.spectral`, Zhai et al. 2023); what is saved are plain weights.
         steer: Head statistics that are added to the loss: `Steer`s, or dicts of their fields.
         clamps: What is held through training: `Clamp`s, or dicts of their fields.
 
@@ -55,6 +57,7 @@ class TrainingOptions:
     evaluation_size: int = 128
     checkpoints_per_octave: int = 8
     precision: Precision = "float32"
+    sigma_reparam: bool = False
     steer: tuple[Steer, ...] = ()
     clamps: tuple[Clamp, ...] = ()
 
@@ -77,6 +80,8 @@ class TrainingOptions:
         pair = isinstance(self.betas, tuple) and len(self.betas) == 2
         if not pair or not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be two numbers in [0, 1), got {self.betas!r}")
+        if not isinstance(self.sigma_reparam, bool):
+            raise ValueError(f"sigma_reparam is True or False, got {self.sigma_reparam!r}")
         for name, known in {"schedule": Schedule, "precision": Precision}.items():
             if getattr(self, name) not in get_args(known):
                 choices = ", ".join(get_args(known))

@@ -13,6 +13,7 @@ from torch import Tensor
 from interp.metrics import UNSCORED
 from interp.model import Transformer
 from interp.runs import MODEL_PREFIX, model_weights
+from interp.spectral import folded, reparametrise
 from interp.tasks import Batch
 from interp.training.clamps import held
 from interp.training.data import Draw
@@ -20,6 +21,8 @@ from interp.training.honoured import check_parts
 from interp.training.options import TrainingOptions
 from interp.training.steering import Listener, rows_in
 from interp.training.workers import Workers
+
+RAW_PREFIX = "reparametrised."  # of weights as they are trained, where other ones are saved
 
 
 @dataclass
@@ -83,6 +86,12 @@ class Trainer:
         self.micro = options.batch_size if micro_batch_size is None else micro_batch_size
         check_parts(options, size=workers.size, micro=self.micro)
         self.draw, self.options, self.workers = draw, options, workers
+        if options.sigma_reparam and compile_model:
+            raise ValueError(
+                "sigma_reparam changes its matrices at each step: leave compile_model out"
+            )
+        if options.sigma_reparam:
+            reparametrise(model, seed=model.config.init_seed)
         self.model = model.to(workers.device)
         runs = torch.compile(model, fullgraph=True) if compile_model else model
         self.forward: Any = workers.parallel(cast("torch.nn.Module", runs))
@@ -185,11 +194,16 @@ class Trainer:
 
     # --- what is saved ------------------------------------------------------------------------
 
+    @property
+    def plain(self) -> Transformer:
+        """The model as it is saved: without σReparam, if it is trained with that."""
+        return folded(self.model) if self.options.sigma_reparam else self.model
+
     def state(self) -> dict[str, Tensor]:
-        """All that the next step depends on, as tensors by name."""
-        tied = {"unembed.weight"} if self.model.config.tied_embeddings else set()
-        weights = {k: x for k, x in self.model.state_dict().items() if k not in tied}
-        state = {MODEL_PREFIX + name: x for name, x in weights.items()}
+        """All that the next step depends on, as tensors by name; and the model to be loaded."""
+        state = {MODEL_PREFIX + name: x for name, x in _weights(self.plain).items()}
+        if self.options.sigma_reparam:
+            state |= {RAW_PREFIX + name: x for name, x in _weights(self.model).items()}
         for index, moments in self.optimizer.state_dict()["state"].items():
             state |= {f"optimizer.{index}.{name}": x for name, x in moments.items()}
         state["generator"] = self.generator.get_state()
@@ -207,8 +221,8 @@ class Trainer:
     def restore(self, state: Mapping[str, Tensor], about: Mapping[str, str]) -> None:
         """Go back to a state that was saved."""
         with torch.no_grad():
-            own = self.model.state_dict()
-            for name, x in model_weights(state).items():
+            own, raw = self.model.state_dict(), self.options.sigma_reparam
+            for name, x in (_raw(state) if raw else model_weights(state)).items():
                 own[name].copy_(x)
         moments: dict[int, dict[str, Tensor]] = {}
         for name, x in state.items():
@@ -227,6 +241,16 @@ class Trainer:
         self.window = Window(list(losses), list(hits), list(penalties))
         self.step, self.tokens = int(about["step"]), int(about["tokens"])
         self.seconds = float(about["seconds"])
+
+
+def _weights(model: Transformer) -> dict[str, Tensor]:
+    tied = {"unembed.weight"} if model.config.tied_embeddings else set()
+    return {name: x for name, x in model.state_dict().items() if name not in tied}
+
+
+def _raw(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights as they are trained under σReparam."""
+    return {k.removeprefix(RAW_PREFIX): x for k, x in state.items() if k.startswith(RAW_PREFIX)}
 
 
 def optimizer_of(model: Transformer, options: TrainingOptions) -> torch.optim.AdamW:

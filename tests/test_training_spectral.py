@@ -1,0 +1,53 @@
+"""Training under σReparam: plain weights are saved, and a run goes on bit by bit."""
+
+import pytest
+import torch
+
+import interp
+from interp.runs import checkpoint_steps
+from interp.training import TrainingOptions
+from tests.tiny_runs import Cancelled, cancel_at, same_weights, tiny_config, trained, untimed
+
+HOW = {"sigma_reparam": True, "steps": 20, "checkpoints_per_octave": 0}
+
+
+def spectral_norms(model):
+    return [
+        float(torch.linalg.matrix_norm(m.weight.detach(), 2))
+        for block in model.blocks
+        for m in (block.attn.qkv, block.attn.o)
+    ]
+
+
+def test_every_checkpoint_is_a_plain_model_whose_norms_are_learned(tmp_path):
+    run = trained(tmp_path / "run", **HOW | {"checkpoints_per_octave": 1})
+    plain = set(interp.Transformer(tiny_config()).state_dict())
+    for step in checkpoint_steps(run.path):
+        assert set(interp.load(run.path, step=step).state_dict()) == plain
+    first, last = interp.load(run.path, step=0), interp.load(run.path)
+    assert spectral_norms(first) == pytest.approx([1.0] * 4, abs=0.05)  # σ by power iteration
+    assert spectral_norms(last) != pytest.approx([1.0] * 4, abs=1e-3)
+    assert same_weights(last, run.model)
+    assert same_weights(last, interp.load(run.path, step=20))
+    assert run.metrics[-1]["train_loss"] < run.metrics[0]["held_out_loss"]
+
+
+def test_a_stopped_run_goes_on_bit_by_bit(tmp_path):
+    whole = trained(tmp_path / "whole", **HOW, config=tiny_config(tied_embeddings=True))
+    again = {"out": tmp_path / "parts", "config": tiny_config(tied_embeddings=True), **HOW}
+    with pytest.raises(Cancelled):
+        trained(**again | {"progress": cancel_at(10)})
+    parts = trained(**again, resume=True)
+    assert same_weights(whole.model, parts.model)
+    assert untimed(whole.metrics) == untimed(parts.metrics)
+
+
+def test_another_setting_is_another_run_and_no_bool_is_refused(tmp_path):
+    bare = HOW | {"sigma_reparam": False}
+    trained(tmp_path / "run", **bare)
+    with pytest.raises(ValueError, match=r"training\.sigma_reparam"):
+        trained(tmp_path / "run", resume=True, **HOW)
+    with pytest.raises(ValueError, match="True or False, got 1"):
+        TrainingOptions(sigma_reparam=1)
+    with pytest.raises(ValueError, match="leave compile_model out"):
+        trained(tmp_path / "compiled", compile_model=True, **HOW)
