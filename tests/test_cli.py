@@ -176,7 +176,7 @@ def test_dashboard_runs_streamlit_on_the_installed_pages_and_nothing_leaves(tmp_
     script = tmp_path / "dashboard.py"
     script.touch()
     command = dashboard.command_line([tmp_path], script=script, port=9, browser=False)
-    assert command[1:5] == ["-m", "streamlit", "run", str(script)]
+    assert command[1:5] == ["-m", "apps.serve", "run", str(script)]
     assert command[-2:] == ["--", str(tmp_path)]
     assert "--browser.gatherUsageStats=false" in command
     assert "--server.address=127.0.0.1" in command

@@ -58,5 +58,5 @@ def command_line(runs: list[Path], *, script: Path, port: int, browser: bool) ->
         "server.headless": "false" if browser else "true",
     }
     options = [f"--{name}={value}" for name, value in flags.items()]
-    start = [sys.executable, "-m", "streamlit", "run", str(script)]
+    start = [sys.executable, "-m", "apps.serve", "run", str(script)]
     return [*start, *options, "--", *(str(run.resolve()) for run in runs)]
