@@ -19,6 +19,7 @@ from rich.console import Console
 from benchmarks import (
     ablation_sweep,
     attention_kinds,
+    dashboard,
     head_statistics,
     import_time,
     model_speed,
@@ -109,6 +110,7 @@ BENCHMARKS: dict[str, Callable[..., Iterator[Measurement]]] = {
     "ablation_sweep": ablation_sweep.measure,
     "attention_kinds": attention_kinds.measure,
     "head_statistics": head_statistics.measure,
+    "dashboard": dashboard.measure,
 }
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from rich.table import Table
 from benchmarks.timing import Timing
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("torch", "numpy", "transformers", "transformer_lens")
+PACKAGES = ("torch", "numpy", "transformers", "transformer_lens", "streamlit", "plotly")
 
 
 @dataclass(frozen=True)

@@ -90,14 +90,23 @@ def interleave(
             action()
     now = CLOCKS[clock]
     repeats = {name: _repeats(action, shortest, now) for name, action in actions.items()}
+
+    def run(number: int) -> Round:
+        names = list(actions) if number % 2 == 0 else list(actions)[::-1]
+        return _run_round({name: actions[name] for name in names}, repeats, clock)
+
+    return Timing(collect(run, rounds=rounds, patience=patience), rounds, repeats, clock)
+
+
+def collect(run: Callable[[int], Round], *, rounds: int, patience: float) -> list[Round]:
+    """Run rounds until so many were undisturbed, or, when patience is over, were run at all."""
     end = time.perf_counter() + patience
     done: list[Round] = []
     while not _enough(done, rounds, time.perf_counter() > end):
         if done and done[-1].disturbed:
             wait_for_calm(min(LONGEST_WAIT, max(end - time.perf_counter(), 0.0)))
-        names = list(actions) if len(done) % 2 == 0 else list(actions)[::-1]
-        done.append(_run_round({name: actions[name] for name in names}, repeats, clock))
-    return Timing(done, rounds, repeats, clock)
+        done.append(run(len(done)))
+    return done
 
 
 def _enough(done: list[Round], rounds: int, late: bool) -> bool:

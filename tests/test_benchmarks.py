@@ -10,6 +10,7 @@ from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.memory import Peak, peak
 from benchmarks.timing import Round, Timing, interleave
 from tests.ballast import hold
+from tests.dashboard.browser import chromium
 
 TINY = peers.Size(n_layers=2, n_heads=2, d_model=8, d_vocab=7, n_ctx=5, batch=3)
 
@@ -79,6 +80,8 @@ def test_all_peers_compute_the_same_logits(generator):
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_every_benchmark_runs_and_leaves_a_complete_record(name, tmp_path):
     pytest.importorskip("transformer_lens")
+    if name == "dashboard" and chromium() is None:
+        pytest.skip("there is no chromium")
     main([name, "--quick", "--patience=0", f"--out={tmp_path}"])
     kept = json.loads((tmp_path / f"{name}.json").read_text())
     assert kept["machine"]["cores"] >= 1
