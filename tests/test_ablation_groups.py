@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from interp import TransformerConfig, ablation
+from interp.ablation.constants import optimal_constants
 from interp.metrics import logit_difference, loss, weighted_mean
 from interp.sweeps import examples_of
 from tests import oracle
@@ -182,6 +183,23 @@ def test_optimal_is_never_worse_where_it_was_fitted(model, tokens):
     assert (best <= zero + slack).all()
     assert (best <= mean + slack).all()
     assert (best < torch.minimum(zero, mean) - 0.01).any()
+
+
+def test_optimal_tells_how_far_it_is_and_can_be_cancelled(model, tokens):
+    told = []
+    examples = examples_of(tokens, None)
+    optimal_constants(model, examples, steps=3, progress=lambda *at: told.append(at))
+    assert told == sorted(told)
+    assert told[-1][0] == told[-1][1]
+
+    class CancelledError(Exception):
+        pass
+
+    def cancel(done, total):
+        raise CancelledError
+
+    with pytest.raises(CancelledError):
+        optimal_constants(model, examples, steps=3, progress=cancel)
 
 
 def test_optimal_is_fitted_apart_from_what_it_is_judged_on(model, tokens):

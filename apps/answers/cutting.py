@@ -6,25 +6,16 @@ import numpy as np
 import torch
 
 from apps.answers.heads import asking, batch_for
+from apps.answers.instead import Instead, refusals
 from apps.answers.reading import Guess, guesses, logits_of, losses_from
 from apps.prompts import Prompt
 from apps.sources import Opened
 from interp import ablation, metrics
-from interp.sweeps import Progress
+from interp.ablation.constants import optimal_constants
+from interp.sweeps import Progress, examples_of
 from interp.tasks import Batch
 
 Heads = tuple[tuple[int, int], ...]
-
-KINDS = {  # what each kind of ablation puts in place of the head's output
-    "zero": "nothing",
-    "mean": "its mean at the same position, over held-out samples",
-    "grand_mean": "its mean over samples and positions",
-    "resample": "what it gave in another sample, at the same position",
-    "uniform": "its values, mixed evenly over all keys it may see",
-    "pattern_preserving": "nothing, while all attention patterns are held as they were",
-    "direct": "nothing, but only where the last norm reads; later layers see it as it was",
-}
-WITH_REFERENCE = ("mean", "grand_mean", "resample")
 
 
 @dataclass(frozen=True)
@@ -49,33 +40,44 @@ class Cut:
         return self.ablated - self.clean
 
 
-def _reference(opened: Opened, prompt: Prompt | None, kind: str) -> Batch | None:
+def _samples(opened: Opened, prompt: Prompt | None) -> Batch:
     """Samples as long as what is cut; the prompt itself where samples are shorter."""
-    if kind not in WITH_REFERENCE:
-        return None
-    batch = batch_for(opened, None)
-    if prompt is not None and len(prompt.tokens) > batch.tokens.shape[1]:
-        return prompt.batch
-    return batch
+    if prompt is not None and outgrows_samples(opened, prompt):
+        return prompt.read_batch
+    return batch_for(opened, None)
 
 
-def _generator(kind: str) -> torch.Generator | None:
-    return torch.Generator().manual_seed(0) if kind == "resample" else None
+def outgrows_samples(opened: Opened, prompt: Prompt) -> bool:
+    """Whether what is taken from samples does not reach the end of a prompt."""
+    return len(prompt.tokens) > batch_for(opened, None).tokens.shape[1]
 
 
-def cut(opened: Opened, prompt: Prompt, heads: Heads, kind: str, position: int) -> Cut:
+def fitted(
+    opened: Opened, prompt: Prompt | None, *, progress: Progress | None = None
+) -> torch.Tensor:
+    """The constants [L T H E] that cost the least loss on held-out samples, or on a longer prompt.
+
+    Raises:
+        UnreadableError: Nothing is asked there.
+    """
+    with refusals():
+        return optimal_constants(
+            opened.model, examples_of(_samples(opened, prompt), None), progress=progress
+        )
+
+
+def cut(opened: Opened, prompt: Prompt, heads: Heads, instead: Instead, position: int) -> Cut:
     """One prompt, clean and without the heads."""
     clean = logits_of(opened, prompt.batch)
     changed = clean
     if heads:
-        changed = ablation.ablate(
-            opened.model,
-            prompt.batch.tokens,
-            heads=heads,
-            kind=kind,
-            reference=_reference(opened, prompt, kind),
-            generator=_generator(kind),
-        )
+        with refusals():
+            changed = ablation.ablate(
+                opened.model,
+                prompt.batch.tokens,
+                heads=heads,
+                **instead.options(_samples(opened, prompt)),
+            )
     tops = [guesses(opened, logits, position, 5) for logits in (clean, changed)]
     return Cut(losses_from(clean, prompt), losses_from(changed, prompt), *tops)
 
@@ -101,20 +103,19 @@ def group(
     opened: Opened,
     prompt: Prompt | None,
     heads: Heads,
-    kind: str,
+    instead: Instead,
     *,
     progress: Progress | None = None,
 ) -> Bars:
     """Δloss of a set of heads: together, each, and each kept alone."""
-    found = ablation.group(
-        opened.model,
-        asking(opened, prompt),
-        heads=heads,
-        kind=kind,
-        reference=_reference(opened, prompt, kind),
-        generator=_generator(kind),
-        progress=progress,
-    )
+    with refusals():
+        found = ablation.group(
+            opened.model,
+            asking(opened, prompt),
+            heads=heads,
+            progress=progress,
+            **instead.options(_samples(opened, prompt)),
+        )
     bars = Bars([], [], [], [])
     for which, section in SECTIONS.items():
         if which != "together" and len(heads) == 1:
@@ -128,22 +129,17 @@ def group(
     return bars
 
 
-def elsewhere(opened: Opened, heads: Heads, kind: str) -> float | None:
+def elsewhere(opened: Opened, heads: Heads, instead: Instead) -> float | None:
     """Δloss of a set of heads where the task does not ask (next token); None if it asks always."""
     batch = batch_for(opened, None)
     targets = metrics.next_token_targets(batch.tokens, batch.mask)
     targets = targets.masked_fill(batch.targets != metrics.UNSCORED, metrics.UNSCORED)
     if not bool((targets != metrics.UNSCORED).any()):
         return None
-    changed = ablation.ablate(
-        opened.model,
-        batch.tokens,
-        heads=heads,
-        kind=kind,
-        mask=batch.mask,
-        reference=_reference(opened, None, kind),
-        generator=_generator(kind),
-    )
+    with refusals():
+        changed = ablation.ablate(
+            opened.model, batch.tokens, heads=heads, mask=batch.mask, **instead.options(batch)
+        )
     losses = [
         metrics.per_token_loss(logits, targets).nanmean()
         for logits in (logits_of(opened, batch), changed)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from apps.answers.instead import ZERO, Instead, refusals
 from apps.prompts import Prompt, sample, samples
 from apps.sources import Opened, UnreadableError
 from interp import ablation, circuits, probes
@@ -133,20 +134,16 @@ def statistics(opened: Opened, prompt: Prompt | None) -> probes.HeadStatistics:
 
 
 def sweep(
-    opened: Opened, prompt: Prompt | None, kind: str = "zero", *, progress: Progress | None = None
+    opened: Opened,
+    prompt: Prompt | None,
+    instead: Instead = ZERO,
+    *,
+    progress: Progress | None = None,
 ) -> ablation.HeadSweep:
     """Δloss of each head, cut alone."""
     batch = asking(opened, prompt)
-    reference = batch if kind in ("mean", "grand_mean", "resample") else None
-    generator = torch.Generator().manual_seed(0) if kind == "resample" else None
-    found = ablation.sweep(
-        opened.model,
-        batch,
-        kind=kind,
-        reference=reference,
-        generator=generator,
-        progress=progress,
-    )
+    with refusals():
+        found = ablation.sweep(opened.model, batch, progress=progress, **instead.options(batch))
     assert isinstance(found, ablation.HeadSweep)
     return found
 

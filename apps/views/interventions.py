@@ -8,6 +8,7 @@ import streamlit as st
 
 from apps import state
 from apps.answers import carrying, cutting, heads
+from apps.answers.instead import KINDS, Instead
 from apps.answers.reading import Guess
 from apps.charts import chart, clicked, literal
 from apps.prompts import label_of
@@ -55,19 +56,32 @@ def named_groups(chosen: Chosen) -> dict[str, list[tuple[int, int]]]:
 
 def pick_kind() -> str:
     """What a cut head gives."""
-    help_words = "\n".join(f"- **{kind}**: {words}" for kind, words in cutting.KINDS.items())
+    help_words = "\n".join(f"- **{kind}**: {words}" for kind, words in KINDS.items())
     kind = st.segmented_control(
         "A cut head gives", [*FIRST, MORE], default="zero", required=True, key="kind",
         bind="query-params", help=help_words,
     )  # fmt: skip
     if kind == MORE:
-        others = [other for other in cutting.KINDS if other not in FIRST]
+        others = [other for other in KINDS if other not in FIRST]
         kind = st.selectbox("Which", others, key="other_kind", bind="query-params")
-    st.caption(f"{kind}: {cutting.KINDS[str(kind)]}")
+    st.caption(f"{kind}: {KINDS[str(kind)]}")
     return str(kind)
 
 
-def side_by_side(chosen: Chosen, cut: cutting.Heads, kind: str) -> None:
+def instead(chosen: Chosen, kind: str, *, over_samples: bool) -> Instead:
+    """The kind, with the constants that it puts in; fitting those takes a while."""
+    if kind != "optimal":
+        return Instead(kind)
+    opened, prompt = chosen.opened, chosen.prompt
+    own = not over_samples and answer(cutting.outgrows_samples, opened, prompt)
+    words = "Fitting the constants that cost least"
+    table = state.work_out(cutting.fitted, opened, prompt if own else None, words=words)
+    if own:
+        st.caption("This prompt is longer than the samples: its constants are fitted to itself.")
+    return Instead(kind, table, fitted_to=str(prompt.tokens) if own else "")
+
+
+def side_by_side(chosen: Chosen, cut: cutting.Heads, kind: Instead) -> None:
     """The prompt, as it is and with the heads cut, coloured by loss."""
     found = answer(cutting.cut, chosen.opened, chosen.prompt, cut, kind, chosen.pin)
     limits = (0.0, math.log(chosen.opened.model.config.vocab_out))
@@ -98,7 +112,7 @@ def said(top: list[Guess]) -> str:
     return literal(", ".join(f"{plots.visible(g.token)} {g.probability:.2f}" for g in top[:3]))
 
 
-def group_bars(chosen: Chosen, cut: cutting.Heads, kind: str) -> None:
+def group_bars(chosen: Chosen, cut: cutting.Heads, kind: Instead) -> None:
     """Together, each, and each kept alone, over samples."""
     words = f"Cutting {len(cut)} heads"
     bars = state.work_out(cutting.group, chosen.opened, None, cut, kind, words=words)
@@ -111,7 +125,7 @@ def group_bars(chosen: Chosen, cut: cutting.Heads, kind: str) -> None:
         theme=chosen.theme,
     )
     listed = ", ".join(f"({layer}, {head})" for layer, head in cut)
-    python = f'{chosen.python}ablation.group(model, batch, heads=[{listed}], kind="{kind}")'
+    python = f'{chosen.python}ablation.group(model, batch, heads=[{listed}], kind="{kind.kind}")'
     chart(fig, "group", python=python)
     elsewhere = answer(cutting.elsewhere, chosen.opened, cut, kind)
     asked, rest = places(chosen.opened)
@@ -134,7 +148,7 @@ def select_cell(key: str) -> None:
 def sweep(chosen: Chosen, kind: str) -> None:
     """Every head cut alone, when it is asked for."""
     st.markdown("#### Every head, cut alone")
-    found = state.known(heads.sweep, chosen.opened, None, kind)
+    found = state.known(heads.sweep, chosen.opened, None, Instead(kind))
     if found is None:
         if not st.session_state.get("sweep"):
             st.caption("Heads back each other up: a small effect alone does not mean unused.")
@@ -144,7 +158,8 @@ def sweep(chosen: Chosen, kind: str) -> None:
         place = st.empty()
         place.button("Cancel", on_click=stop, key="cancel-sweep")
         words = "Cutting each head in turn"
-        found = state.work_out(heads.sweep, chosen.opened, None, kind, words=words)
+        given = instead(chosen, kind, over_samples=True)
+        found = state.work_out(heads.sweep, chosen.opened, None, given, words=words)
         place.empty()
     st.session_state["sweep"] = False
     metric = heads.METRICS["effect"]
@@ -213,13 +228,16 @@ def draw() -> None:
     with left:
         cut = pick_heads(chosen)
     with right:
-        kind = pick_kind()
-    side_by_side(chosen, cut, kind)
+        name = pick_kind()
     if cut:
-        group_bars(chosen, cut, kind)
+        side_by_side(chosen, cut, instead(chosen, name, over_samples=False))
+    else:
+        side_by_side(chosen, cut, Instead("zero"))
+    if cut:
+        group_bars(chosen, cut, instead(chosen, name, over_samples=True))
     else:
         st.info("Choose heads above to cut them, here and over held-out samples.")
-    sweep(chosen, kind)
+    sweep(chosen, name)
     patching(chosen)
 
 

@@ -11,7 +11,8 @@ import torch
 
 import interp
 from apps import sources, state
-from apps.answers import heads
+from apps.answers import cutting, heads
+from apps.answers.instead import Instead
 from interp import plots
 from interp.plots.export import array_of
 from interp.runs import Run
@@ -136,7 +137,7 @@ def test_an_ablation_that_fails_midway_leaves_the_shared_model_as_it_was():
 
     def fail() -> None:
         with pytest.raises(CancelledError):
-            heads.sweep(opened, None, "zero", progress=cancel)
+            heads.sweep(opened, None, Instead("zero"), progress=cancel)
 
     other = threading.Thread(target=fail)
     other.start()
@@ -157,3 +158,28 @@ def test_named_groups_choose_what_is_cut():
     assert "each kept alone" in json.dumps(json.loads(charts(at)[0].spec)) or len(found) == 1
     next(b for b in at.button if b.label == "Sweep all heads").click().run()
     assert any("Δloss" in chart.alt for chart in charts(healthy(at)))
+
+
+def test_optimal_constants_cost_least_and_are_fitted_once():
+    majority = BUNDLED / "majority"
+    at = healthy(app("interventions", run="majority", cut="L0H0", kind="more …",
+                     other_kind="optimal"))  # fmt: skip
+    assert "Li & Janson" in words(at)
+    opened = state.opened("majority", majority, Run(majority).steps[-1])
+    table = state.known(cutting.fitted, opened, None)
+    assert table is not None
+    kinds = [Instead("optimal", table), Instead("mean"), Instead("zero")]
+    cost = [cutting.group(opened, None, ((0, 0),), kind).effects[0] for kind in kinds]
+    assert f"{cost[0]:+.2f} nats together" in words(at)
+    assert cost[0] <= min(cost[1:]) + 1e-5  # float32; it starts from the better of the two
+
+
+def test_a_copied_link_holds_the_comparison():
+    says = {"run": "induction", "step": "0", "more": "true", "run_b": "induction", "step_b": "279"}
+    at = healthy(app("heads", **says, show="difference"))
+    assert at.select_slider(key="step_b").value == 279
+    assert "induction, step 0" in charts(at)[-1].alt + words(at)
+    assert "step 279" in charts(at)[-1].alt + words(at)
+    at.selectbox(key="run_b").set_value("majority").run()  # which has no step 279
+    assert healthy(at).select_slider(key="step_b").value == Run(BUNDLED / "majority").steps[-1]
+    assert "only models of one shape can be compared" in words(at)
