@@ -12,6 +12,17 @@ from interp import plots
 
 MOST_ROWS = 5000  # of a table of numbers on the page; exports have them all
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
+NARROWEST = 320  # pixels; any screen has them
+SCROLLED = """<style>
+.st-key-chart-{key} .stElementContainer:has(.stPlotlyChart) {{ overflow-x: auto; }}
+.st-key-chart-{key} [data-testid=stFullScreenFrame] {{ min-width: {width}px; }}
+</style>"""
+# A square plot shrinks with the page, its figure does not: what is blank under it is cut off.
+SQUARE = """<style>
+.st-key-plot-{key} {{ aspect-ratio: 0.86; height: auto; flex: none; overflow: hidden;
+  max-height: {height}px; }}
+.st-key-plot-{key} > * {{ flex: none; height: {height}px; }}
+</style>"""
 MARKUP = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$:<>&])")
 
 
@@ -27,6 +38,7 @@ def chart(
     python: str,
     on_click: Callable[[str], None] | None = None,
     hint: str = "",
+    square: bool = False,
 ) -> None:
     """A figure under its question, with ⓘ, its numbers and its exports.
 
@@ -36,25 +48,27 @@ def chart(
         python: The lines that make this figure.
         on_click: Called with the key when a cell was clicked.
         hint: What can be done with it.
+        square: It shrinks where the page is narrow, rather than scroll.
     """
     words = plots.about(fig)
     with st.container(key=f"chart-{key}", gap="xsmall"):
         _head(fig, words, key, python, hint)
+        bare = plots.without_title(fig)
+        if square:
+            st.html(SQUARE.format(key=key, height=bare.layout.height))
+        elif words.least_width > NARROWEST:
+            st.html(SCROLLED.format(key=key, width=words.least_width))
         clicks: dict[str, Any] = {}
         if on_click is not None:
             clicks = {"on_select": lambda: on_click(key), "selection_mode": "points"}
-        st.plotly_chart(
-            plots.without_title(fig),
-            key=key,
-            alt=words.alt,
-            theme=None,
-            config=CONFIG,
-            **clicks,
-        )
+        with st.container(key=f"plot-{key}"):
+            st.plotly_chart(bare, key=key, alt=words.alt, theme=None, config=CONFIG, **clicks)
 
 
 def _head(fig: go.Figure, words: plots.About, key: str, python: str, hint: str) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", gap="xsmall", wrap=False):
+    with st.container(
+        horizontal=True, vertical_alignment="center", gap="xsmall", wrap=False, key=f"head-{key}"
+    ):
         st.markdown(f"##### {literal(words.question)}", width="stretch")
         with st.popover("", icon=":material/info:", type="tertiary", help="How to read it"):
             _reading(words)

@@ -27,25 +27,27 @@ STYLE = """<style>
 .stMainBlockContainer h1 { font-size: 2rem; padding-top: 0; }
 [data-testid=stSidebarUserContent] { padding-top: 0.4rem; }
 [data-testid=stPageLink] p { white-space: normal; overflow: visible; text-overflow: clip; }
+@media (max-width: 640px) {
+  [class*=st-key-head-] { flex-wrap: wrap; }
+  [class*=st-key-head-] > :first-child { flex: 1 0 100%; }
+  .st-key-cards [data-testid=stMetricValue] { font-size: 1.6rem; }
+  .st-key-cards [data-testid=stMetricLabel] * { white-space: normal; }
+  .st-key-cards [data-testid=stHorizontalBlock] { flex-flow: row wrap; }
+  .st-key-cards [data-testid=stColumn] { flex: 1 1 calc(50% - 1rem); min-width: calc(50% - 1rem); }
+}
 </style>"""
-
-
-def kept(key: str, options: list, default: object) -> None:
-    """Put a bound choice back to its default where the options no longer hold it."""
-    if key in st.session_state and st.session_state[key] not in options:
-        st.session_state[key] = default
 
 
 def pick_model() -> Opened:
     """The run and the checkpoint."""
     found = state.available()
     names = list(found)
-    kept("run", names, names[0])
+    state.kept("run", names, names[0])
     name = st.selectbox("Run", names, key="run", bind="query-params")
     steps = steps_of(found[name])
     step = None
     if len(steps) > 1:
-        kept("step", steps, steps[-1])
+        state.kept("step", steps, steps[-1])
         step = st.select_slider(
             "Checkpoint (training step)", steps, steps[-1], key="step", bind="query-params"
         )
@@ -62,7 +64,7 @@ def next_sample() -> None:
 def pick_prompt(opened: Opened) -> Prompt:
     """What the model reads."""
     kinds = prompts.kinds_of(opened)
-    kept("prompt", kinds, kinds[0])
+    state.kept("prompt", kinds, kinds[0])
     kind = st.segmented_control(
         "Prompt", kinds, default=kinds[0], key="prompt", required=True, bind="query-params",
         width="stretch",
@@ -86,8 +88,8 @@ def pick_head(opened: Opened) -> tuple[int, int]:
     """The layer and the head that all pages follow."""
     config = opened.model.config
     layers, heads = list(range(config.n_layers)), list(range(config.n_heads))
-    kept("layer", layers, layers[-1])
-    kept("head", heads, 0)
+    state.kept("layer", layers, layers[-1])
+    state.kept("head", heads, 0)
     left, right = st.columns(2)
     layer = left.selectbox("Layer", layers, layers[-1], key="layer", bind="query-params")
     head = right.selectbox("Head", heads, 0, key="head", bind="query-params")

@@ -53,6 +53,12 @@ class Chosen:
         )
 
 
+def kept(key: str, options: list, default: object) -> None:
+    """Put a bound choice back to its default where the options no longer hold it."""
+    if key in st.session_state and st.session_state[key] not in options:
+        st.session_state[key] = default
+
+
 def choose(chosen: Chosen) -> None:
     """Keep what the sidebar says, for the page that comes next in this run of the script."""
     st.session_state["chosen"] = chosen

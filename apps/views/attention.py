@@ -71,9 +71,9 @@ def controls() -> tuple[What, Outline, bool]:
         )  # fmt: skip
         outline = st.segmented_control(
             "Outline", list(OUTLINES), default="induction", required=True, key="outline",
-            bind="query-params",
+            bind="query-params", wrap=True,
         )  # fmt: skip
-        full = st.toggle("Colours from 0 to 1", True, key="full", persist_state="page")
+        full = st.toggle("Colours from 0 to 1", True, key="full", bind="query-params")
     return cast(What, what), cast(Outline, outline), full
 
 
@@ -115,7 +115,7 @@ def big_picture(chosen: Chosen, what: What, outline: Outline, full: bool) -> Non
         f"{chosen.python}_, cache = model.run_with_cache(tokens)\n"
         f'plots.attention(cache["{name}", {chosen.layer}][0, {chosen.head}], what="{what}")'
     )
-    chart(fig, "attention-pattern", python=python)
+    chart(fig, "attention-pattern", python=python, square=True)
 
 
 def small_pictures(chosen: Chosen) -> None:

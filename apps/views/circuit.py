@@ -82,7 +82,8 @@ def composition(chosen: Chosen) -> None:
         python = f'{chosen.python}scores = circuits.composition_scores(model, "{kind}")\n'
         chart(fig, "composition-graph", python=f"{python}plots.composition_graph(scores)")
     with right:
-        fig = plots.composition_heatmap(scores, kind=kind, theme=chosen.theme)
+        title = f"How much does each head feed the {kind} of each other?"
+        fig = plots.composition_heatmap(scores, kind=kind, title=title, theme=chosen.theme)
         chart(fig, "composition-map", python=f"{python}plots.composition_heatmap(scores)")
 
 

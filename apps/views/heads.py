@@ -51,13 +51,17 @@ def second(chosen: Chosen) -> Opened | None:
     found = state.available()
     with st.expander("Compare with another run or checkpoint", bind="query-params", key="more"):
         names = ["nothing", *found]
+        state.kept("run_b", names, names[0])
         name = st.selectbox("Run B", names, key="run_b", bind="query-params")
         if name not in found:
             return None
         steps = steps_of(found[name])
         step = None
         if steps:
-            step = st.select_slider("Checkpoint of B", steps, steps[-1], key=f"step_b_{name}")
+            state.kept("step_b", steps, steps[-1])
+            step = st.select_slider(
+                "Checkpoint of B", steps, steps[-1], key="step_b", bind="query-params"
+            )
     try:
         return state.opened(name, found[name], step)
     except UnreadableError as error:
@@ -97,7 +101,7 @@ def comparison(chosen: Chosen, other: Opened, metric: str, over: Prompt | None) 
         return
     show = st.segmented_control(
         "Show", list(SHOW), default="side", required=True, format_func=lambda key: SHOW[key],
-        key="show",
+        key="show", bind="query-params",
     )  # fmt: skip
     names = (label_of(chosen.opened), label_of(other))
     if show == "side":

@@ -43,7 +43,8 @@ def cards(chosen: Chosen) -> None:
     best = divmod(int(induction.argmax()), induction.shape[1])
     uniform = answer(heads.statistics, chosen.opened, None).near_uniform()
     asked, rest = places(chosen.opened)
-    columns = st.columns(4)
+    with st.container(key="cards"):
+        columns = st.columns(4)
     columns[0].metric(
         f"Loss {asked}", number(card.loss, ".2f"), border=True,
         help=f"Nats a scored target, over held-out samples. {rest.capitalize()}: "

@@ -12,7 +12,7 @@ from interp.plots.arrays import Numbers, as_floats, need_shape, some
 from interp.plots.figure import Figure, finish
 from interp.plots.text import escape, listing, rounded
 
-BAR, SECTION = 26, 34  # pixels
+BAR, SECTION, NUMBER = 26, 34, 40  # pixels: a bar, a heading, room for a number left of a bar
 
 
 def effect_bars(
@@ -105,6 +105,8 @@ def _draw(
         for trace in _bars([labels[i] for i in chosen], effects[chosen], part, name):
             fig.add_trace(trace, row=row, col=1)
         fig.update_yaxes(_names([labels[i] for i in chosen]), row=row, col=1)
+    if (np.nan_to_num(effects) < 0).any():
+        fig.update_yaxes(ticklabelstandoff=NUMBER)
     fig.update_annotations(x=0, xanchor="left", font={"size": 13, "color": theme.SOFT_INK})
     fig.update_layout(bargap=0.25)
     return fig
@@ -174,10 +176,8 @@ def _names(labels: list[str]) -> dict[str, Any]:
 def _x_axis(fig: Figure, effects: np.ndarray, ends: np.ndarray | None, name: str) -> None:
     reach = np.concatenate([effects, [] if ends is None else ends.ravel(), [0.0]])
     low, high = float(np.nanmin(reach)), float(np.nanmax(reach))
-    pad = 0.14 * (high - low or 1.0)
-    fig.update_xaxes(
-        range=[low - (pad if low < 0 else pad / 8), high + pad], zeroline=True, zerolinewidth=1.5
-    )
+    pad = 0.16 * (high - low or 1.0)  # room for the number beyond a bar's end
+    fig.update_xaxes(range=[low - pad / 8, high + pad], zeroline=True, zerolinewidth=1.5)
     rows = [axis for axis in fig.select_xaxes()]
     rows[-1].title = {"text": escape(name)}
 

@@ -9,7 +9,9 @@ import plotly.graph_objects as go
 from interp.plots import offline, theme
 from interp.plots.text import escape, wrap
 
-TITLE_BAND, NOTE_LINE, BAR_BAND = 44, 17, 56  # pixels
+TITLE_BAND, NOTE_LINE, BAR_BAND, BAR_LINE = 44, 17, 56, 15  # pixels
+BAR_NAME = "colour bar"
+BAR_WORDS = 44  # characters over a colour bar that a phone has room for
 
 
 class Figure(go.Figure):
@@ -92,7 +94,7 @@ def finish(
     _theme.check_theme(theme)
     notes = [note for note in notes if note]
     lines = wrap(" · ".join(notes)) if notes else []
-    top = top or (BAR_BAND if bar else 12)
+    top = (top or (BAR_BAND if bar else 12)) + (BAR_LINE if _in_two(bar) else 0)
     band = TITLE_BAND + NOTE_LINE * len(lines)
     words = About(question, alt, formula, sign, tuple(notes), theme, band, least_width)
     fig.update_layout(
@@ -104,6 +106,8 @@ def finish(
     )
     if bar:
         fig.add_annotation(_bar_title(bar, top))
+        ticks = {"size": 11, "color": _theme.SOFT_INK}
+        fig.update_layout(coloraxis_colorbar_tickfont=ticks)
     _place(fig, words.band)
     return in_theme(fig, theme)
 
@@ -111,9 +115,17 @@ def finish(
 def _bar_title(words: str, top: int) -> dict[str, Any]:
     """An annotation over the colour bar: plotly's own title is centred, and cut if it is long."""
     place = {"x": 0, "xref": "paper", "xanchor": "left", "xshift": -2}
-    place |= {"y": 1, "yref": "paper", "yanchor": "bottom", "yshift": top - 17}
+    up = top - 17 - (BAR_LINE if _in_two(words) else 0)
+    place |= {"y": 1, "yref": "paper", "yanchor": "bottom", "yshift": up}
     font = {"size": 12, "color": _theme.SOFT_INK}
-    return {"text": words, "name": "colour bar", "showarrow": False, "font": font, **place}
+    text = words.replace("; ", "<br>", 1) if _in_two(words) else words
+    how = {"name": BAR_NAME, "showarrow": False, "align": "left", "font": font}
+    return {"text": text, **how, **place}
+
+
+def _in_two(words: str) -> bool:
+    """Whether the sign of a colour bar goes on a line of its own."""
+    return len(words) > BAR_WORDS and "; " in words
 
 
 def _place(fig: go.Figure, band: int) -> None:
@@ -127,8 +139,9 @@ def _place(fig: go.Figure, band: int) -> None:
         return
     bar = {"orientation": "h", "len": 230, "lenmode": "pixels", "thickness": 9}
     bar |= {"x": 0, "xanchor": "left", "xpad": 0, "ypad": 0, "outlinewidth": 0}
-    bar |= {"y": 1 - (band + 28) / fig.layout.height, "yref": "container", "yanchor": "middle"}
-    bar |= {"tickfont": {"size": 11, "color": _theme.SOFT_INK}}
+    lines = [note.text.count("<br>") for note in fig.layout.annotations if note.name == BAR_NAME]
+    down = band + 28 + BAR_LINE * sum(lines)
+    bar |= {"y": 1 - down / fig.layout.height, "yref": "container", "yanchor": "middle"}
     fig.update_layout(coloraxis_colorbar=bar)
 
 

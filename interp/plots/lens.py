@@ -14,6 +14,7 @@ from interp.plots.tokens import (
     MOST_LABELS,
     check_labels,
     label_room,
+    label_width,
     thinned,
     token_axis,
     token_labels,
@@ -69,6 +70,7 @@ def logit_lens(
         theme=theme,
         bar=grid.bar_words(kind, name),
         height=ROW * len(array) + label_room(fig.layout.xaxis),
+        least_width=label_width(len(fig.layout.xaxis.ticktext)),
     )
 
 
@@ -115,6 +117,7 @@ def patching_heatmap(
         theme=theme,
         bar=grid.bar_words(kind, words),
         height=ROW * len(array) + label_room(fig.layout.xaxis),
+        least_width=label_width(len(fig.layout.xaxis.ticktext)),
     )
 
 

@@ -66,6 +66,11 @@ def label_room(axis: dict[str, Any]) -> int:
     return round(6.7 * max(len(unescape(t)) for t in axis["ticktext"])) + 40
 
 
+def label_width(count: int) -> int:
+    """Pixels under which the upright labels of so many tokens run into each other."""
+    return 110 + 12 * min(count, MOST_LABELS)
+
+
 def thinned(axis: dict[str, Any], over: str, most: int = 24) -> dict[str, Any]:
     """A second axis laid over a crowded one, that writes only some of its ticks."""
     every = max(1, -(-len(axis["ticktext"]) // most))
@@ -128,6 +133,7 @@ def token_loss(
         notes=[f"{some(missing, 'token')} not predicted, marked ×" if missing else ""],
         theme=theme,
         height=180 + (label_room(axis) if len(array) <= MOST_LABELS else 40),
+        least_width=label_width(len(array)),
     )
 
 
