@@ -20,10 +20,12 @@ from benchmarks import (
     ablation_sweep,
     attention_kinds,
     dashboard,
+    data_parallel,
     head_statistics,
     import_time,
     model_speed,
     record,
+    training,
 )
 from benchmarks.record import ROOT, Measurement
 
@@ -111,6 +113,8 @@ BENCHMARKS: dict[str, Callable[..., Iterator[Measurement]]] = {
     "attention_kinds": attention_kinds.measure,
     "head_statistics": head_statistics.measure,
     "dashboard": dashboard.measure,
+    "training": training.measure,
+    "data_parallel": data_parallel.measure,
 }
 
 if __name__ == "__main__":
