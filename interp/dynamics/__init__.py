@@ -3,11 +3,13 @@
 from interp.dynamics.alignment import align_heads, reordered
 from interp.dynamics.formation import Formation, formation
 from interp.dynamics.in_context import in_context_learning_score, loss_by_position, loss_pca
+from interp.dynamics.revisions import Revisions
 from interp.dynamics.trajectory import STATISTICS, Trajectory, over_checkpoints
 
 __all__ = [
     "STATISTICS",
     "Formation",
+    "Revisions",
     "Trajectory",
     "align_heads",
     "formation",

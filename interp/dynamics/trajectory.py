@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from interp.ablation import sweep
 from interp.circuits import composition_scores, copying_score
+from interp.dynamics.revisions import Revisions
 from interp.model import Transformer
 from interp.probes import head_statistics, induction_scores, pattern_divergence
 from interp.results import Result, plain, write_atomic
@@ -40,7 +41,7 @@ _OF_ONE_PASS = STATISTICS[1:8]
 
 
 class Checkpoints(Protocol):
-    """A run, or anything with models at steps: a list of a hub model's revisions, say."""
+    """A run, or anything with models at steps: `Revisions`, say."""
 
     @property
     def path(self) -> Path:
@@ -90,7 +91,7 @@ class Trajectory(Result):
 
 
 def over_checkpoints(
-    run: Checkpoints,
+    run: Checkpoints | Sequence[str | Path],
     tokens: Int[Tensor, "batch pos"],
     *,
     mask: Bool[Tensor, "batch pos"] | None = None,
@@ -106,7 +107,8 @@ def over_checkpoints(
     anew.
 
     Args:
-        run: A `Run`, or anything with `path`, `steps` and `load(step)`.
+        run: A `Run`; a list of Hugging Face folders, or what else `Revisions` takes; or anything
+            with `path`, `steps` and `load(step)`.
         tokens: What statistics are taken on; ablation asks for the next token.
         mask: True for real tokens.
         statistics: Which, of `STATISTICS`.
@@ -120,6 +122,7 @@ def over_checkpoints(
     unknown = [name for name in statistics if name not in STATISTICS]
     if unknown or not statistics:
         raise ValueError(f"statistics are some of {', '.join(STATISTICS)}; got {list(statistics)}")
+    run = Revisions(run) if isinstance(run, list | tuple) else cast("Checkpoints", run)
     chosen = _chosen(run, steps)
     question = _Question(run, tokens, mask, tuple(statistics), chosen[-1])
     found: list[dict[str, Tensor]] = []
@@ -161,7 +164,7 @@ class _Question:
                 path.unlink()  # not whole: computed anew
         found = self._computed(step)
         if cache:
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, json.dumps(plain(found)))
         return found
 

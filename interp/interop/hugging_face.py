@@ -27,6 +27,7 @@ BUFFERS = (
 def load_hugging_face(
     source: str | Path | Any,
     *,
+    revision: str | None = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
 ) -> Transformer:
@@ -37,15 +38,19 @@ def load_hugging_face(
 
     Args:
         source: A folder, the name of a model on the hub, or a transformers model in memory.
+        revision: Of a model on the hub: a branch, tag or commit.
         dtype: Of the weights. None: as stored.
         device: Where the model is made.
 
     Raises:
         FileNotFoundError: There is no such folder, and no such name can be reached.
-        ValueError: The family or a field is not supported; or tensors do not fit.
+        ValueError: The family or a field is not supported; or tensors do not fit; or what is no
+            name of the hub has a revision.
     """
+    if revision is not None and (not isinstance(source, str | Path) or Path(source).is_dir()):
+        raise ValueError(f"only models of the hub have revisions; leave revision={revision!r} out")
     if isinstance(source, str | Path):
-        folder = _folder(source)
+        folder = _folder(source, revision)
         theirs, tensors = _config_in(folder), read_tensors(folder)
     else:
         folder = None
@@ -93,7 +98,7 @@ def _tensors_of(model: Any) -> Tensors:
     return Tensors(found, type(model).__name__)
 
 
-def _folder(source: str | Path) -> Path:
+def _folder(source: str | Path, revision: str | None) -> Path:
     """The folder itself, or a download of the name."""
     if Path(source).is_dir():
         return Path(source)
@@ -102,11 +107,12 @@ def _folder(source: str | Path) -> Path:
 
     wanted = ["*.json", "*.safetensors", "*.model", "*.txt"]
     try:
-        return Path(snapshot_download(str(source), allow_patterns=wanted))
+        return Path(snapshot_download(str(source), revision=revision, allow_patterns=wanted))
     except (OSError, ValueError, HfHubHTTPError) as error:
         first = str(error).strip().splitlines()[0]
+        at = "" if revision is None else f"@{revision}"
         raise FileNotFoundError(
-            f"{source}: no such folder, and no such model within reach on the hub ({first})"
+            f"{source}{at}: no such folder, and no such model within reach on the hub ({first})"
         ) from error
 
 
