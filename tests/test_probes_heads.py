@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from interp import Transformer, TransformerConfig, probes
-from interp.attention import AttentionView, lse
+from interp.attention import AttentionView
 from interp.probes.heads import NAMES
 
 ALSO = ("renyi", "max_weight", "top_keys")
@@ -112,26 +112,6 @@ def test_a_stream_takes_batches_of_different_lengths(generator):
 def test_one_repeated_token_matches_everything(generator):
     model = small()
     same(*both_ways(model, torch.full((2, 33), 5)))
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_no_head_of_a_long_layer_is_shared_by_two_threads(threads, monkeypatch, generator):
-    model, at_once = small(n_heads=8), []
-    tokens = torch.randint(0, 12, (1, 60), generator=generator)
-    whole = probes.head_statistics(model, tokens)
-    kernel = lse._flash_cpu
-
-    def spied(q, *rest):
-        at_once.extend([q.shape[1]] if q.shape[-1] == 16 else [])  # keys, values and positions
-        return kernel(q, *rest)
-
-    monkeypatch.setattr(lse, "_flash_cpu", spied)
-    monkeypatch.setattr(lse, "CHUNK", 5 * 2 * (60 + 60) * 16 * 4)  # five heads of a packed run
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    few = probes.head_statistics(model, tokens)
-    assert at_once == 2 * {1: [5, 3], 2: [4, 4], 3: [3, 3, 2]}[threads]  # of two layers
-    for name in ("entropy", "mean_distance", "write_norm"):
-        torch.testing.assert_close(getattr(few, name), getattr(whole, name))
 
 
 @pytest.mark.parametrize("left", [0, 5])

@@ -157,10 +157,10 @@ def _in_row_tiles(call: AttentionCall) -> Tensor:
 
 def _compacted(call: AttentionCall) -> Tensor:
     """Real tokens first, one run with the causal flag, and back to their places."""
-    visible, order = call.visible.compacted()
+    visible, order, back = call.visible.compacted()
     q, k, v = (_reordered(x, order) for x in (call.q, call.k, call.v))
     z = fused(replace(call, q=q, k=k, v=v, visible=visible))
-    return _reordered(z, order.argsort(-1))
+    return _reordered(z, back)
 
 
 def _reordered(x: Float[Tensor, "batch head n d"], order: Tensor) -> Tensor:

@@ -216,11 +216,11 @@ def _compacted(
     call: AttentionCall, values: Sequence[Tensor], *, energy: bool, memory: int
 ) -> Fused:
     """Real tokens first, one run with the causal flag, and back to their places."""
-    visible, order = call.visible.compacted()
+    visible, order, back = call.visible.compacted()
     q, k, v = (reordered(x, order) for x in (call.q, call.k, call.v))
     moved = [reordered(x, order) for x in values]
     call = replace(call, q=q, k=k, v=v, visible=visible)
-    done, back = run(call, moved, energy=energy, memory=memory), order.argsort(-1)
+    done = run(call, moved, energy=energy, memory=memory)
     return Fused(
         _rows_back(done.log_sum_exp, back),
         None if done.energy is None else _rows_back(done.energy, back),

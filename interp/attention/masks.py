@@ -1,7 +1,8 @@
 """Which keys a query may see: rules over positions, and the view of one call."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Protocol
+from functools import cached_property
+from typing import NamedTuple, Protocol
 
 import torch
 from jaxtyping import Bool, Int
@@ -125,11 +126,20 @@ class Visible:
         counted = self.rule.count(self.q_pos, keys)
         return (counted if self.real_q is None else counted * self.real_q)[:, None]
 
-    def compacted(self) -> tuple["Visible", Int[Tensor, "batch n"]]:
-        """The same call with real tokens moved to the front, and the order that does it.
+    def compacted(self) -> "Compacted":
+        """The same call with real tokens moved to the front; sorted once for all layers.
 
         Only where queries and keys are the same slots.
         """
+        if torch.compiler.is_compiling():  # a graph can keep nothing in it
+            return self._moved_to_front()
+        return self._compacted
+
+    @cached_property
+    def _compacted(self) -> "Compacted":
+        return self._moved_to_front()
+
+    def _moved_to_front(self) -> "Compacted":
         if self.real_k is None or self.n_q != self.n_k:
             raise ValueError("only a padded call whose queries are its keys can be compacted")
         order = self.real_k.int().argsort(dim=-1, descending=True, stable=True)
@@ -138,7 +148,21 @@ class Visible:
         moved = replace(
             self, q_pos=position, k_pos=position, real_q=real, real_k=real, in_order=True
         )
-        return moved, order
+        return Compacted(moved, order, order.argsort(-1))
+
+
+class Compacted(NamedTuple):
+    """A padded call with its real tokens first.
+
+    Attributes:
+        visible: Who may see whom there.
+        order: The slot that each place is taken from.
+        back: The place that each slot went to.
+    """
+
+    visible: Visible
+    order: Int[Tensor, "batch n"]
+    back: Int[Tensor, "batch n"]
 
 
 def _rows_of(extra: Tensor, rows: Tensor) -> Tensor:
