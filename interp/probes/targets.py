@@ -12,7 +12,7 @@ from interp.attention.pairs import key_at_position
 from interp.attention.tiles import MEMORY
 from interp.hooks import Hooks
 from interp.probes.observed import Layer, Model, Progress, check_model, mixed_and_weights, observe
-from interp.probes.rows import counted_rows
+from interp.probes.rows import check_ids, counted_rows
 from interp.results import Result
 
 Target = Callable[[Int[Tensor, "batch pos"]], Int[Tensor, "batch pos"]]
@@ -52,10 +52,8 @@ def head_score(
     """
     check_model(model)
     key = _checked(target(tokens), tokens)
-    counted = counted_rows(tokens, mask=mask, rows=rows, bos_token=model.config.bos_token)
-    key = key.masked_fill(~counted, -1)
-    means = _Means(lambda layer: [key], progress, model.config.n_layers, memory)
-    observe(model, tokens, means.look, mask=mask, hooks=hooks)
+    means = _Means(lambda layer: [key], progress, memory)
+    means.run(model, tokens, mask=mask, rows=rows, hooks=hooks)
     return means.result()[..., 0]
 
 
@@ -124,43 +122,64 @@ def offset_profile(
     check_model(model)
     if max_distance < 0:
         raise ValueError(f"distances are from 0 on, got max_distance={max_distance}")
-    counted = counted_rows(tokens, mask=mask, rows=rows, bos_token=model.config.bos_token)
+    check_ids(tokens)
     back = range(min(max_distance + 1, max(1, tokens.shape[1])))
 
     def keys(layer: Layer) -> list[Tensor]:
-        return [_keys_back(layer, d, counted) for d in back]
+        visible = layer.call.visible
+        return [key_at_position(visible, visible.q_pos - distance) for distance in back]
 
-    means = _Means(keys, progress, model.config.n_layers, memory, unseen=float("nan"))
-    observe(model, tokens, means.look, mask=mask, hooks=hooks)
+    means = _Means(keys, progress, memory, unseen=float("nan"))
+    means.run(model, tokens, mask=mask, rows=rows, hooks=hooks)
     return OffsetProfile(means.result(), means.most_rows())
-
-
-def _keys_back(layer: Layer, distance: int, counted: Tensor) -> Int[Tensor, "batch pos"]:
-    visible = layer.call.visible
-    key = key_at_position(visible, visible.q_pos - distance)
-    return key.expand_as(counted).masked_fill(~counted, -1)
 
 
 @dataclass
 class _Means:
-    """Mean weights on some keys of each row, [L H K]."""
+    """Mean weights on some keys of each row that counts, [L H K].
+
+    Attributes:
+        keys: The slots of a layer's keys, each [B|1, T]; −1 for none.
+        progress: Told of each layer.
+        memory: Bytes that may be held at a time.
+        unseen: The weight of a key that the row may not see; NaN leaves the row out.
+        found: Means by layer.
+        rows: By layer, how many rows have each key.
+    """
 
     keys: Callable[[Layer], list[Tensor]]
     progress: Progress | None
-    n_layers: int
     memory: int
     unseen: float = 0.0
     found: dict[int, Float[Tensor, "head key"]] = field(default_factory=dict)
     rows: dict[int, Int[Tensor, " key"]] = field(default_factory=dict)
 
-    def look(self, layer: Layer) -> Tensor:
-        keys = self.keys(layer)
+    def run(
+        self,
+        model: Model,
+        tokens: Int[Tensor, "batch pos"],
+        *,
+        mask: Bool[Tensor, "batch pos"] | None,
+        rows: Bool[Tensor, "batch pos"] | None,
+        hooks: Hooks,
+    ) -> None:
+        config = model.config
+        counted = counted_rows(tokens, mask=mask, rows=rows, bos_token=config.bos_token)
+
+        def look(layer: Layer) -> Tensor:
+            z = self.look(layer, counted)
+            if self.progress is not None:
+                self.progress(len(self.found), config.n_layers)
+            return z
+
+        observe(model, tokens, look, mask=mask, hooks=hooks)
+
+    def look(self, layer: Layer, counted: Bool[Tensor, "batch pos"]) -> Tensor:
+        keys = [key.expand_as(counted).masked_fill(~counted, -1) for key in self.keys(layer)]
         z, weights = mixed_and_weights(layer, keys, unseen=self.unseen, memory=self.memory)
         flat = [w.transpose(0, 1).flatten(1) for w in weights]
         self.found[layer.index] = torch.stack([w.nanmean(-1) for w in flat], -1).float()
         self.rows[layer.index] = torch.stack([(~w.isnan()).sum(-1).amax() for w in flat])
-        if self.progress is not None:
-            self.progress(len(self.found), self.n_layers)
         return z
 
     def result(self) -> Float[Tensor, "layer head key"]:
