@@ -128,8 +128,10 @@ def earlier_heads(behaviour: Behaviour, targets: list[Head], *, share: float) ->
 def _set(score: Callable[[list[Head]], float], order: list[Head], enough: float) -> list[Head]:
     """A small set without which the score is low enough, or all that are tried if there is none."""
     rest, chosen = order[:MOST], order[:1]
-    while score(chosen) > enough and len(chosen) < len(rest):
-        chosen = min(([*chosen, head] for head in rest if head not in chosen), key=score)
+    left = score(chosen)
+    while left > enough and len(chosen) < len(rest):
+        tried = [[*chosen, head] for head in rest if head not in chosen]
+        left, chosen = min((score(those), those) for those in tried)
     for head in reversed(chosen[:-1]):
         fewer = [other for other in chosen if other != head]
         if score(fewer) <= enough:
