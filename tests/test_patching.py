@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from interp import Transformer, TransformerConfig, patching, wrap
-from interp.metrics import logit_difference, weighted_mean
+from interp.metrics import METRICS, kl_divergence, logit_difference, weighted_mean
 from interp.patching.activations import PATCH_SITES
 from interp.sweeps import SITES, examples_of
 from interp.tasks import Batch
@@ -56,6 +56,29 @@ def test_each_patch_is_its_run_alone_from_the_start(model, ends, site, direction
     column = 1 if by_head else 4
     torch.testing.assert_close(found.per_example[1, column], alone, atol=2e-5, rtol=0)
     assert alone.abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("metric", [*METRICS, "kl", "of one's own"])
+@torch.no_grad()
+def test_every_metric_is_that_of_the_patched_logits(model, ends, metric):
+    clean, corrupted = ends
+    asked = examples_of(clean)
+    own = {"kl": lambda logits, batch: kl_divergence(logits, batch, reference=model(clean))}
+    own["of one's own"] = lambda logits, batch: logits[:, -1, 3]
+    measure = METRICS.get(metric) or own[metric]
+    given = measure if metric == "of one's own" else metric
+    found = patching.activation_patching(model, clean, corrupted, metric=given)
+    _, cache = model.run_with_cache(clean, "blocks.1.attn.hook_z")
+
+    def carry(z, hook):
+        z[:, :, 1] = cache["blocks.1.attn.hook_z"][:, :, 1]
+
+    patched = model(corrupted, hooks=[("blocks.1.attn.hook_z", carry)])
+    wanted = measure(patched, asked) - measure(model(corrupted), asked)
+    torch.testing.assert_close(found.per_example[1, 1], wanted, atol=2e-5, rtol=0)
+    if metric == "kl":
+        assert (found.base_per_example > 0).all()
+        assert (found.source_per_example == 0).all()
 
 
 @pytest.mark.parametrize("site", PATCH_SITES)
