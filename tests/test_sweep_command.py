@@ -1,12 +1,16 @@
 """`interp sweep`: a table of runs, whatever becomes of each."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 import interp
 from interp.cli import run as cli
-from interp.training.grid import flat, planned
+from interp.training.grid import Planned, flat, planned, row_of
 
 FILE = """
 [model]
@@ -80,3 +84,53 @@ def test_bad_file_is_one_line(table, said, tmp_path, capsys):
     (tmp_path / "some.toml").write_text(table)
     assert cli(["sweep", str(tmp_path / "some.toml"), "--out", str(tmp_path / "runs")]) == 2
     assert said in capsys.readouterr().err
+
+
+# --- on a cluster ----------------------------------------------------------------------------
+
+
+def test_without_ray_the_extra_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    (tmp_path / "some.toml").write_text(FILE)
+    command = ["sweep", str(tmp_path / "some.toml"), "--out", str(tmp_path / "runs"), "--ray"]
+    assert cli([*command, "--no-progress"]) == 2
+    assert 'pip install "interp[cluster]"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [(["--ray", "--processes", "2"], "of local runs"), (["--gpus", "1"], "give --ray too")],
+)
+def test_flags_of_the_other_kind_are_refused(flags, said, tmp_path, capsys):
+    (tmp_path / "some.toml").write_text(FILE)
+    assert cli(["sweep", str(tmp_path / "some.toml"), *flags]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_on_ray_a_failed_run_is_a_row_and_a_repeated_command_does_what_is_missing(tmp_path):
+    pytest.importorskip("ray")
+    (tmp_path / "some.toml").write_text(FILE)
+    command = [sys.executable, "-m", "interp", "sweep", "some.toml", "--out", "runs", "--json"]
+    command += ["--no-progress", "--ray"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+
+    def rows(code):
+        ended = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == code, ended.stderr
+        return json.loads(ended.stdout)
+
+    first = rows(1)
+    assert [row["step"] for row in first] == [2, None, 2, None]
+    assert all("d_model (9) must be a multiple" in row["error"] for row in first[1::2])
+    before = [interp.Run(row["run"]).metrics for row in first[::2]]
+    (tmp_path / "some.toml").write_text(FILE.replace("[8, 9]", "[8, 16]"))
+    second = rows(0)
+    assert [row["step"] for row in second] == [2, 2, 2, 2]
+    assert [interp.Run(row["run"]).metrics for row in second[::2]] == before
+
+
+def test_killed_run_without_a_word_is_a_row_with_its_exit_code(tmp_path):
+    run = Planned({"seed": 0}, tmp_path, ["-c", "import os; os.kill(os.getpid(), 9)"])
+    assert row_of(run)["error"] == "ended with exit code -9"

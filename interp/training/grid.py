@@ -6,11 +6,13 @@ error: the same command again does what is missing.
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,12 +31,21 @@ class Planned:
     Attributes:
         settings: What sets it apart: `section.name` or `seed`, and the value.
         folder: Where it goes.
-        command: What trains it.
+        command: What trains it: arguments of Python.
     """
 
     settings: Settings
     folder: Path
     command: Sequence[str]
+
+    def row(self, *, error: str | None) -> Settings:
+        """Its settings, what it measured last, its error, and where it is."""
+        lines = read_metrics(self.folder)
+        last = lines[-1] if lines else {}
+        row = self.settings | {name: last.get(name) for name in SHOWN}
+        best = [score for score in last.get("max_induction", []) if score is not None]
+        row["max_induction"] = max(best, default=None)
+        return row | {"error": error, "run": str(self.folder)}
 
 
 def planned(table: Mapping[str, Sequence[Any]], *, config: Path, out: Path) -> list[Planned]:
@@ -80,8 +91,9 @@ def carried_out(
 ) -> list[Settings]:
     """Do the runs, some at a time, and give a row for each, in the order of `runs`."""
     rows: dict[int, Settings] = {}
+    one = partial(row_of, threads=max(1, (os.cpu_count() or 1) // processes))
     with ThreadPoolExecutor(processes) as pool:
-        waiting = {pool.submit(_row, run): number for number, run in enumerate(runs)}
+        waiting = {pool.submit(one, run): number for number, run in enumerate(runs)}
         try:
             for future in as_completed(waiting):
                 rows[waiting[future]] = future.result()
@@ -94,7 +106,7 @@ def carried_out(
 
 
 def _command(settings: Settings, config: Path, folder: Path) -> list[str]:
-    start = [sys.executable, "-m", "interp", "train", "--config", str(config), "--out", str(folder)]
+    start = ["-m", "interp", "train", "--config", str(config), "--out", str(folder)]
     return [*start, "--resume", "--no-progress", "--json", *_flags(settings)]
 
 
@@ -112,13 +124,25 @@ def _sign(value: Any) -> str:
     return f"{said[:LONGEST_NAME]}-{hashlib.sha256(str(value).encode()).hexdigest()[:8]}"
 
 
-def _row(run: Planned) -> Settings:
-    """Do one run; its settings, where it is, what it measured last, and its error."""
-    ended = subprocess.run(run.command, capture_output=True, text=True, check=False)
-    lines = read_metrics(run.folder)
-    last = lines[-1] if lines else {}
-    row = run.settings | {name: last.get(name) for name in SHOWN}
-    best = [score for score in last.get("max_induction", []) if score is not None]
-    row["max_induction"] = max(best, default=None)
-    error = ended.stderr.strip().splitlines()[-1:] if ended.returncode else []
-    return row | {"error": error[0] if error else None, "run": str(run.folder)}
+def row_of(run: Planned, *, threads: int | None = None) -> Settings:
+    """Do one run, and give its row.
+
+    Args:
+        run: Which; by the Python of this process, which may be on another machine.
+        threads: Of torch; None: as the environment says.
+    """
+    own = [str(Path(__file__).parents[2])]  # where interp lies, be it installed or a checkout
+    environment = {"PYTHONPATH": os.pathsep.join([*own, *filter(None, [os.getenv("PYTHONPATH")])])}
+    if threads is not None and "OMP_NUM_THREADS" not in os.environ:
+        environment["OMP_NUM_THREADS"] = str(threads)
+    ended = subprocess.run(
+        [sys.executable, *run.command],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if not ended.returncode:
+        return run.row(error=None)
+    said = ended.stderr.strip().splitlines()
+    return run.row(error=said[-1] if said else f"ended with exit code {ended.returncode}")
