@@ -1,0 +1,1 @@
+"""Triggers whose outputs differ by sequence, and the memories that recall them."""
