@@ -165,7 +165,7 @@ def test_view_of_a_layer_counts_the_keys_that_its_mask_shows():
     assert torch.equal(AttentionView.of(calls[0]).visible_keys()[0, 0], expected)
 
 
-@pytest.mark.parametrize("kind", ["longformer", "performer"])
+@pytest.mark.parametrize("kind", ["streaming", "longformer", "bigbird", "performer"])
 def test_one_graph_holds_the_whole_model(kind):
     model, tokens = model_of(kind), some_tokens(length=24)
     torch.compiler.reset()

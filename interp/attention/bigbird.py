@@ -6,13 +6,15 @@ on nothing but `seed` and the query's block, so that a sequence can grow without
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import TypeVar
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.attention.window import check_count, check_window
+
+LOW = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
@@ -54,56 +56,77 @@ class BigBird:
         """Blocks in the window, the query's own among them."""
         return self.window // self.block
 
+    @property
+    def full_from(self) -> int:
+        """The first block of queries for which there are as many blocks to see as it may see."""
+        return self.window_blocks - 1 + self.global_blocks + self.random_blocks
+
     def __call__(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         """True where the key's block is one of those that the query's block sees; never ahead."""
         q_block, k_block = q_pos.div(self.block, rounding_mode="floor"), k_pos // self.block
         seen = (k_block > q_block - self.window_blocks) | (k_block < self.global_blocks)
-        plan = self._plan_for(q_block)
+        drawn = self.drawn(q_block)
         for slot in range(self.random_blocks):
-            seen = seen | (plan[..., slot] == k_block)
+            seen = seen | (drawn[..., slot] == k_block)
         return seen & (k_pos <= q_pos)
 
     def count(self, q_pos: Tensor, n_keys: Tensor) -> Tensor:
         """Keys in the blocks that it sees, up to itself."""
-        q_block = q_pos.div(self.block, rounding_mode="floor").clamp(min=0)
-        blocks = self.table(int(q_block.max()) + 1 if q_block.numel() else 1).to(q_pos.device)
-        starts = blocks[q_block]
+        starts = self.seen_from(q_pos.div(self.block, rounding_mode="floor"))
         stop = torch.minimum(q_pos + 1, n_keys)[..., None]
         inside = (stop - starts * self.block).clamp(min=0, max=self.block)
         return (inside * (starts >= 0)).sum(-1)
 
     def table(self, n_blocks: int) -> Int[Tensor, "n_blocks slot"]:
         """The blocks that each block of queries sees, each once, its own last; −1: none."""
-        own = torch.arange(n_blocks)[:, None]
-        near = own - torch.arange(self.window_blocks - 1, -1, -1)
-        first = torch.arange(self.global_blocks).expand(n_blocks, -1)
+        return self.seen_from(torch.arange(n_blocks))
+
+    def seen_from(self, q_block: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch slot"]:
+        """The same for some blocks of queries."""
+        own, device = q_block[..., None], q_block.device
+        near = own - torch.arange(self.window_blocks - 1, -1, -1, device=device)
+        first = torch.arange(self.global_blocks, device=device)
         first = torch.where(first <= own - self.window_blocks, first, -1)
-        return torch.cat([first, self.plan(n_blocks), near.clamp(min=-1)], 1)
+        return torch.cat([first, self.drawn(q_block), near.clamp(min=-1)], -1)
 
     def plan(self, n_blocks: int) -> Int[Tensor, "n_blocks random"]:
-        """The random blocks of each block of queries; −1 where there are not enough to draw."""
-        return _plan(self, 1 << max(0, n_blocks - 1).bit_length())[:n_blocks]
+        """The random blocks of the first blocks of queries."""
+        return self.drawn(torch.arange(n_blocks))
 
-    def _plan_for(self, q_block: Tensor) -> Tensor:
-        """Rows of the plan; a query ahead of position 0 gets the first, which is empty."""
-        n_blocks = int(q_block.max()) + 1 if q_block.numel() else 1
-        return self.plan(max(1, n_blocks)).to(q_block.device)[q_block.clamp(min=0)]
+    def drawn(self, q_block: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch random"]:
+        """The random blocks of each block of queries; −1 where there are not enough to draw.
+
+        Drawn without replacement, from nothing but the seed and the block's number.
+
+        Source: Bentley and Floyd 1987, "A sample of brilliance", done for all blocks at once.
+        """
+        free = (q_block - self.window_blocks + 1 - self.global_blocks).clamp(min=0)
+        chosen: list[Tensor] = []
+        for slot in range(self.random_blocks):
+            last = (free - self.random_blocks).clamp(min=0) + slot
+            found = (_uniform(self.seed, q_block, slot) * (last + 1)).long()
+            taken = torch.zeros_like(found, dtype=torch.bool)
+            for earlier in chosen:
+                taken = taken | (earlier == found + self.global_blocks)
+            choice = torch.where(taken, last, found) + self.global_blocks
+            chosen.append(torch.where(slot < free, choice, -1))
+        return torch.stack(chosen, -1) if chosen else q_block.new_zeros(*q_block.shape, 0)
 
 
-@lru_cache(maxsize=64)
-def _plan(rule: BigBird, n_blocks: int) -> Int[Tensor, "n_blocks random"]:
-    """Draw without replacement, the same for a block however many blocks there are.
+def _uniform(seed: int, block: Int[Tensor, "*batch"], slot: int) -> Float[Tensor, "*batch"]:
+    """Numbers in [0, 1) that depend on these three only: no generator, so that graphs hold it."""
+    start = _mixed((seed ^ (seed >> 32)) & LOW)
+    return _mixed((_mixed((block + start) & LOW) + slot) & LOW).double() / (LOW + 1)
 
-    Source: Bentley and Floyd 1987, "A sample of brilliance", done for all rows at once.
+
+Whole = TypeVar("Whole", int, Tensor)
+
+
+def _mixed(x: Whole) -> Whole:
+    """A hash of 32 bits.
+
+    Source: Wellons 2018, "Prospecting for Hash Functions".
     """
-    generator = torch.Generator().manual_seed(rule.seed)
-    draws = torch.rand(n_blocks, rule.random_blocks, generator=generator, dtype=torch.float64)
-    free = (torch.arange(n_blocks) - rule.window_blocks + 1 - rule.global_blocks).clamp(min=0)
-    plan = torch.full((n_blocks, rule.random_blocks), -1)
-    for slot in range(rule.random_blocks):
-        last = (free - rule.random_blocks).clamp(min=0) + slot
-        drawn = (draws[:, slot] * (last + 1)).long()
-        taken = (plan == (drawn + rule.global_blocks)[:, None]).any(1)
-        choice = torch.where(taken, last, drawn) + rule.global_blocks
-        plan[:, slot] = torch.where(slot < free, choice, -1)
-    return plan
+    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & LOW
+    x = ((x ^ (x >> 15)) * 0x735A2D97) & LOW
+    return x ^ (x >> 15)

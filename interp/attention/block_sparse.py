@@ -18,7 +18,7 @@ Table = Callable[[int], Int[Tensor, "n_blocks slot"]]
 
 
 def block_sparse(
-    call: AttentionCall, table: Table, *, size: int
+    call: AttentionCall, table: Table, *, size: int, full_from: int
 ) -> Float[Tensor, "batch head q d_value"]:
     """Attention by a causal rule that sees whole blocks, and the query's own up to itself.
 
@@ -26,6 +26,7 @@ def block_sparse(
         call: Without pads; the queries are the last of the keys.
         table: Which blocks each block of queries sees.
         size: Tokens in a block.
+        full_from: The first block whose row of the table has no −1, nor any after it.
     """
     n_q, n_k, heads = call.q.shape[2], call.k.shape[2], call.q.shape[1]
     first, n_blocks = (n_k - n_q) // size, -(-n_k // size)
@@ -41,7 +42,7 @@ def block_sparse(
         blocks = seen[start:stop]
         own = torch.arange(first + start, first + stop, device=q.device)[:, None]
         q_pos, k_pos = _positions(own, size), _positions(blocks, size)
-        alike = call.bias is None and not bool((blocks < 0).any())
+        alike = call.bias is None and first + start >= full_from
         z = attend_blocks(
             call,
             q[:, start:stop],

@@ -45,7 +45,7 @@ def longformer(call: AttentionCall, rule: Longformer) -> Tensor:
 
 def bigbird(call: AttentionCall, rule: BigBird) -> Tensor:
     """Gathered blocks of keys."""
-    return block_sparse(call, rule.table, size=rule.block)
+    return block_sparse(call, rule.table, size=rule.block, full_from=rule.full_from)
 
 
 ROUTES: dict[type, Callable[[AttentionCall, Any], Tensor]] = {
