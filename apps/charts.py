@@ -55,7 +55,7 @@ def chart(
         _head(fig, words, key, python, hint)
         bare = plots.without_title(fig)
         if square:
-            st.html(SQUARE.format(key=key, height=bare.layout.height))
+            st.html(SQUARE.format(key=key, height=bare.layout["height"]))
         elif words.least_width > NARROWEST:
             st.html(SCROLLED.format(key=key, width=words.least_width))
         clicks: dict[str, Any] = {}

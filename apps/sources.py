@@ -1,7 +1,7 @@
 """What can be looked at: the runs that ship, those that were named, those in ./runs."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,21 +99,56 @@ def open_source(name: str, path: Path, step: int | None, key: str) -> Opened:
         raise UnreadableError(f"{name} can't be opened: {said}") from error
 
 
+@dataclass(frozen=True)
+class Loading:
+    """A call that opens a model: its function, under the name that it has in Python, and how."""
+
+    name: str
+    function: Callable[..., Any]
+    path: Path
+    options: dict[str, Any]
+
+    def __call__(self) -> Any:
+        """The model."""
+        return self.function(self.path, **self.options)
+
+    def __str__(self) -> str:
+        """The call as a line of Python."""
+        given = {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in self.options.items()
+            if value is not None
+        }
+        words = [f"{name}={value!r}" for name, value in given.items()]
+        return f"{self.name}({', '.join([repr(str(self.path)), *words])})"
+
+
+def opening(path: Path, step: int | None) -> str:
+    """The line of Python that opens a model."""
+    return str(_loading(path, step))
+
+
 def _model(path: Path, step: int | None) -> Any:
-    """The model of a file or folder, by what it holds."""
+    """The model of a file or folder."""
+    return _loading(path, step)()
+
+
+def _loading(path: Path, step: int | None) -> Loading:
+    """How a file or folder is opened, by what it holds."""
     described = _described(path)
     if isinstance(described.get("model"), dict) or (path.is_dir() and not described):
-        return interp.load(path, step=step)
+        return Loading("interp.load", interp.load, path, {"step": step})
     if path.suffix == ".pt" or (path / "model.pt").is_file():
-        return interp.load_transformer_lens(
-            path if path.is_file() else path / "model.pt", config=described or None
-        )
+        file, options = path if path.is_file() else path / "model.pt", {"config": described or None}
+        return Loading("interp.load_transformer_lens", interp.load_transformer_lens, file, options)
     if path.suffix == ".bin":
-        return interop.load_llama2c(path, tokenizer=next(path.parent.glob("tok*.bin"), None))
+        options = {"tokenizer": next(path.parent.glob("tok*.bin"), None)}
+        return Loading("interp.interop.load_llama2c", interop.load_llama2c, path, options)
     if (path / "params.npz").is_file():
-        return interop.load_tracr(path / "params.npz", path / CONFIG)
+        file, options = path / "params.npz", {"config": path / CONFIG}
+        return Loading("interp.interop.load_tracr", interop.load_tracr, file, options)
     if "model_type" in described or "architectures" in described:
-        return interp.load_hugging_face(path)
+        return Loading("interp.load_hugging_face", interp.load_hugging_face, path, {})
     raise ValueError(
         f"{path} is of no kind that is known: a run, a folder of interp.save, a folder of "
         "Hugging Face, a checkpoint of TransformerLens (.pt), of llama2.c (.bin), or of tracr"

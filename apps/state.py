@@ -40,18 +40,6 @@ class Chosen:
         """The head's name: `L1H3`."""
         return f"L{self.layer}H{self.head}"
 
-    @property
-    def python(self) -> str:
-        """The lines that open the model in Python."""
-        step = "" if self.opened.step is None else f", step={self.opened.step}"
-        tokens = ", ".join(map(str, self.prompt.tokens[:64]))
-        more = ", …" if len(self.prompt.tokens) > 64 else ""
-        return (
-            "import interp, torch\nfrom interp import ablation, circuits, lens, plots, probes\n"
-            f"model = interp.load({str(self.opened.path)!r}{step})\n"
-            f"tokens = torch.tensor([[{tokens}{more}]])\n"
-        )
-
 
 def kept(key: str, options: list, default: object) -> None:
     """Put a bound choice back to its default where the options no longer hold it."""

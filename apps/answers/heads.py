@@ -30,7 +30,7 @@ class Metric:
         name: In words, for the colour bar.
         kind: Of scale (see `interp.plots.scales`).
         formula: How it is made.
-        python: The expression that computes it from `model` and `tokens`.
+        python: The expression that computes it from `model` and `batch`.
     """
 
     label: str
@@ -41,7 +41,13 @@ class Metric:
 
 
 def _statistic(label: str, name: str, kind: str, formula: str, field: str) -> Metric:
-    return Metric(label, name, kind, formula, f"probes.head_statistics(model, tokens).{field}")
+    return Metric(
+        label,
+        name,
+        kind,
+        formula,
+        f"probes.head_statistics(model, batch.tokens, mask=batch.mask).{field}",
+    )
 
 
 METRICS: dict[str, Metric] = {

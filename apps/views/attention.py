@@ -4,7 +4,7 @@ from typing import Literal, cast
 
 import streamlit as st
 
-from apps import state
+from apps import lines, state
 from apps.answers import heads
 from apps.answers.heads import What
 from apps.charts import chart, clicked
@@ -110,11 +110,8 @@ def big_picture(chosen: Chosen, what: What, outline: Outline, full: bool) -> Non
         title=f"Where does each token look in {chosen.head_name}?",
         theme=chosen.theme,
     )
-    name = "attn_scores" if what == "scores" else "pattern"
-    python = (
-        f"{chosen.python}_, cache = model.run_with_cache(tokens)\n"
-        f'plots.attention(cache["{name}", {chosen.layer}][0, {chosen.head}], what="{what}")'
-    )
+    head, causal = (chosen.layer, chosen.head), heads.is_causal(chosen.opened)
+    python = lines.pattern(chosen.opened, chosen.prompt, head, what, part, causal)
     chart(fig, "attention-pattern", python=python, square=True)
 
 
@@ -128,10 +125,7 @@ def small_pictures(chosen: Chosen) -> None:
         pooled_from=len(chosen.prompt.tokens),
         theme=chosen.theme,
     )
-    python = (
-        f"{chosen.python}_, cache = model.run_with_cache(tokens)\n"
-        'plots.attention_thumbnails(cache.stack("pattern")[:, 0])'
-    )
+    python = lines.thumbnails(chosen.opened, chosen.prompt, heads.is_causal(chosen.opened))
     hint = "click a head to choose it"
     chart(fig, "attention-thumbnails", python=python, on_click=select_cell, hint=hint)
 

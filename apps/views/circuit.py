@@ -5,7 +5,7 @@ from typing import Literal, cast, get_args
 import pandas as pd
 import streamlit as st
 
-from apps import state
+from apps import lines, state
 from apps.answers import heads, wiring
 from apps.charts import chart, literal
 from apps.sources import UnreadableError
@@ -49,8 +49,7 @@ def induction(chosen: Chosen) -> None:
             "keys, nothing else",
             theme=chosen.theme,
         )
-        python = f"{chosen.python}circuits.induction_circuit(model)"
-        chart(fig, "circuit-induction", python=python)
+        chart(fig, "circuit-induction", python=lines.circuit(chosen.opened, wiring.SEQUENCES))
     with right:
         st.markdown("##### Evidence")
         st.caption("Behaviour first: cutting the edge alone. Weights beside it.")
@@ -76,15 +75,14 @@ def composition(chosen: Chosen) -> None:
                       format="%d %%", bind="query-params")  # fmt: skip
     left, right = st.columns(2, gap="large")
     with left:
-        fig = plots.composition_graph(
-            scores, kind=kind, threshold=round(top * share / 100, 3), theme=chosen.theme
-        )
-        python = f'{chosen.python}scores = circuits.composition_scores(model, "{kind}")\n'
-        chart(fig, "composition-graph", python=f"{python}plots.composition_graph(scores)")
+        least = round(top * share / 100, 3)
+        fig = plots.composition_graph(scores, kind=kind, threshold=least, theme=chosen.theme)
+        python = lines.composition(chosen.opened, kind, least)
+        chart(fig, "composition-graph", python=python)
     with right:
         title = f"How much does each head feed the {kind} of each other?"
         fig = plots.composition_heatmap(scores, kind=kind, title=title, theme=chosen.theme)
-        chart(fig, "composition-map", python=f"{python}plots.composition_heatmap(scores)")
+        chart(fig, "composition-map", python=lines.composition(chosen.opened, kind, None))
 
 
 def draw() -> None:

@@ -6,7 +6,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from apps import state
+from apps import lines, state
 from apps.answers import heads
 from apps.charts import chart, clicked, head_table, literal
 from apps.prompts import Prompt, samples
@@ -110,7 +110,7 @@ def comparison(chosen: Chosen, other: Opened, metric: str, over: Prompt | None) 
         )
     else:
         fig = plots.head_difference(*pair, names=names, name=about.name, theme=chosen.theme)
-    python = f"{chosen.python}# A and B: {about.python} of each\nplots.head_comparison(A, B)"
+    python = lines.comparison(chosen.opened, other, over, metric, show == "difference")
     chart(fig, "heads-comparison", python=python)
 
 
@@ -160,7 +160,7 @@ def draw() -> None:
     values = answer(heads.values, chosen.opened, metric, over)
     left, right = st.columns([1, 1], gap="large")
     with left:
-        python = f"{chosen.python}plots.head_heatmap({heads.METRICS[metric].python})"
+        python = lines.mosaic(chosen.opened, over, metric)
         fig = figure(chosen, metric, values)
         chart(
             fig,

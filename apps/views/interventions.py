@@ -6,7 +6,7 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from apps import state
+from apps import lines, state
 from apps.answers import carrying, cutting, heads
 from apps.answers.instead import KINDS, Instead
 from apps.answers.reading import Guess
@@ -124,8 +124,7 @@ def group_bars(chosen: Chosen, cut: cutting.Heads, kind: Instead) -> None:
         title="What does the model lose without these heads?",
         theme=chosen.theme,
     )
-    listed = ", ".join(f"({layer}, {head})" for layer, head in cut)
-    python = f'{chosen.python}ablation.group(model, batch, heads=[{listed}], kind="{kind.kind}")'
+    python = lines.group(chosen.opened, cut, kind.kind)
     chart(fig, "group", python=python)
     elsewhere = answer(cutting.elsewhere, chosen.opened, cut, kind)
     asked, rest = places(chosen.opened)
@@ -167,7 +166,7 @@ def sweep(chosen: Chosen, kind: str) -> None:
         found.effect, kind="effect", name=metric.name, formula=metric.formula,
         selected=(chosen.layer, chosen.head), theme=chosen.theme,
     )  # fmt: skip
-    python = f'{chosen.python}ablation.sweep(model, batch, kind="{kind}")'
+    python = lines.sweep(chosen.opened, kind)
     left, right = st.columns([3, 2], gap="large")
     with left:
         chart(
@@ -216,7 +215,7 @@ def patching(chosen: Chosen) -> None:
         values, across=str(by), labels=prompt.labels if by == "position" else None,
         theme=chosen.theme,
     )  # fmt: skip
-    python = f"{chosen.python}patching.activation_patching(model, tokens, corrupted, by={by!r})"
+    python = lines.patched(opened, prompt, (int(old), int(new)), chosen.pin, str(by), right)
     chart(fig, "patching", python=python)
 
 

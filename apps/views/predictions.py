@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import streamlit as st
 
-from apps import state
+from apps import lines, state
 from apps.answers import reading
 from apps.charts import chart
 from apps.state import Chosen, answer
@@ -24,11 +24,7 @@ def losses(chosen: Chosen) -> None:
         ceiling=math.log(config.vocab_out),
         theme=chosen.theme,
     )
-    python = (
-        f"{chosen.python}losses = model.loss(tokens, per_token=True)[0]\n"
-        "plots.token_loss([str(int(t)) for t in tokens[0, 1:]], losses)"
-    )
-    chart(fig, "token-loss", python=python)
+    chart(fig, "token-loss", python=lines.losses(chosen.opened, chosen.prompt))
 
 
 def likely(chosen: Chosen) -> None:
@@ -62,8 +58,7 @@ def over_layers(chosen: Chosen) -> None:
         grid.values, grid.words, labels=chosen.prompt.labels, layers=grid.layers,
         theme=chosen.theme,
     )  # fmt: skip
-    python = f"{chosen.python}logits = lens.logit_lens(model, tokens)[:, 0]"
-    chart(fig, "logit-lens", python=python)
+    chart(fig, "logit-lens", python=lines.over_layers(chosen.opened, chosen.prompt))
 
 
 def writers(chosen: Chosen) -> None:
@@ -75,12 +70,8 @@ def writers(chosen: Chosen) -> None:
         title=f"Which parts write “{plots.visible(parts.answer)}” after token {chosen.pin}?",
         theme=chosen.theme,
     )
-    python = (
-        f"{chosen.python}answer = torch.full_like(tokens, -1)\n"
-        f"answer[0, {chosen.pin}] = {parts.token}\n"
-        "found = lens.direct_logit_attribution(model, tokens, answer)\n"
-        "plots.logit_attribution(found.components, found.effect)"
-    )
+    at = (chosen.pin, parts.token, MOST_PARTS)
+    python = lines.writers(chosen.opened, chosen.prompt, *at)
     chart(fig, "attribution", python=python)
     if parts.left_out:
         st.caption(

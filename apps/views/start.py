@@ -4,7 +4,7 @@ import math
 
 import streamlit as st
 
-from apps import state
+from apps import lines, state
 from apps.answers import heads, reading
 from apps.charts import chart, clicked, literal
 from apps.state import Chosen, answer
@@ -110,7 +110,7 @@ def mosaic(chosen: Chosen) -> None:
         selected=(chosen.layer, chosen.head),
         theme=chosen.theme,
     )
-    python = f"{chosen.python}plots.head_heatmap({metric.python})"
+    python = lines.mosaic(chosen.opened, None, "induction")
     hint = "click a cell to see where that head looks"
     chart(fig, "start-mosaic", python=python, on_click=open_attention, hint=hint)
 

@@ -4,7 +4,7 @@ import math
 
 import streamlit as st
 
-from apps import state
+from apps import lines, state
 from apps.answers import growth, heads
 from apps.charts import chart
 from apps.jobs import Job
@@ -29,25 +29,23 @@ def curves(chosen: Chosen) -> None:
     last = chosen.steps[-1]
     here = {"this checkpoint": opened.step} if opened.step and opened.step != last else {}
     left, right = st.columns(2, gap="large")
-    python = f"{chosen.python}run = interp.Run({str(opened.path)!r})\n"
+    grows = (opened, grown.steps, metric)
     with left:
-        losses(chosen, window, here, python)
+        losses(chosen, window, here)
     with right:
         fig = plots.scores_by_step(
             grown.steps, grown.best(metric), name=about.name, window=window, marks=here,
             title=f"When does the {about.name} rise?", theme=chosen.theme,
         )  # fmt: skip
-        chart(fig, "score-curve", python=f"{python}# {about.python} of run.load(step), each step")
+        chart(fig, "score-curve", python=lines.score_curve(*grows))
     fig = plots.heads_by_step(
         grown.scores[metric], grown.steps, kind=about.kind, name=about.name, theme=chosen.theme
     )
-    chart(fig, "heads-by-step", python=f"{python}plots.heads_by_step(scores, run.steps)")
+    chart(fig, "heads-by-step", python=lines.heads_by_step(*grows))
     st.caption("The checkpoint slider on the left sets the step for all pages.")
 
 
-def losses(
-    chosen: Chosen, window: tuple[float, float] | None, here: dict[str, int], python: str
-) -> None:
+def losses(chosen: Chosen, window: tuple[float, float] | None, here: dict[str, int]) -> None:
     """The loss curve."""
     measured = growth.metrics_of(chosen.opened.path)
     if not measured:
@@ -60,7 +58,7 @@ def losses(
         levels={"a blind guess": math.log(chosen.opened.model.config.vocab_out)},
         theme=chosen.theme,
     )
-    chart(fig, "loss-curve", python=f"{python}plots.loss_curve(run)")
+    chart(fig, "loss-curve", python=lines.loss_curve(chosen.opened.path))
 
 
 def start_form() -> None:
@@ -120,7 +118,7 @@ def watch(job: Job, theme: str, was_running: bool) -> None:
         st.caption("It is in the list of runs on the left.")
     if len(measured) > 1:
         fig = plots.loss_curve(measured, title="How does the loss fall?", theme=theme)
-        chart(fig, "live-loss", python=f"plots.loss_curve(interp.Run({str(job.folder)!r}))")
+        chart(fig, "live-loss", python=lines.loss_curve(job.folder))
 
 
 def draw() -> None:

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from interp.plots import offline
 from interp.plots.figure import about
+from interp.plots.sprite import weights_on
 from interp.plots.text import unescape
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def _tables(trace: dict[str, Any], layout: dict[str, Any]) -> list["DataFrame"]:
         import pandas as pd
 
         return [pd.DataFrame([meta["row"]])]
+    if "sheet" in meta:
+        return [_thumbnails(layout["images"][0]["source"], meta["sheet"])]
     if "numbers" not in meta:
         return []
     return [_cells(trace, layout) if "z" in meta["numbers"] else _points(trace, layout)]
@@ -78,6 +81,16 @@ def _cells(trace: dict[str, Any], layout: dict[str, Any]) -> "DataFrame":
     table = _series(trace) | _named(names["y"], rows, trace.get("yaxis", "y"), layout)
     table |= _named(names["x"], columns, trace.get("xaxis", "x"), layout)
     return pd.DataFrame(table | {names["z"]: z[rows, columns]})
+
+
+def _thumbnails(source: str, sheet: list[int]) -> "DataFrame":
+    import pandas as pd
+
+    weights = weights_on(source, sheet)
+    names = ("layer", "head", "query", "key")
+    places = np.nonzero(weights != -1)
+    table = dict(zip(names, places, strict=True))
+    return pd.DataFrame(table | {"weight": weights[places].round(4)})
 
 
 def _covered(trace: dict[str, Any], shape: tuple[int, ...]) -> np.ndarray:

@@ -3,6 +3,7 @@
 import base64
 import struct
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -83,7 +84,8 @@ def attention_thumbnails(
         source=source, xref="x", yref="y", x=-0.5, y=-0.5, sizex=heads, sizey=layers,
         xanchor="left", yanchor="top", sizing="stretch", layer="below",
     )  # fmt: skip
-    fig.add_trace(grid.targets(head_names(array[:, :, 0, 0]), heads))
+    cells = grid.targets(head_names(array[:, :, 0, 0]), heads)
+    fig.add_trace(cells.update(meta={"sheet": [layers, heads, rows, columns]}))
     fig.add_traces(grid.selection(selected, (layers, heads)))
     fig.update_layout(
         xaxis=grid.counted_axis(heads, "head", prefix="H"),
@@ -100,6 +102,28 @@ def attention_thumbnails(
         theme=theme,
         height=int(np.clip(layers * min(110, 900 // heads), 90, 900)) + 50,
     )
+
+
+def weights_on(source: str, sheet: Sequence[int]) -> Float[np.ndarray, "layer head query key"]:
+    """The weights that the picture shows, read off it: [L H t t], in steps of 1/252.
+
+    What is masked is −1, what is not a number NaN.
+
+    Args:
+        source: the picture, as `attention_thumbnails` puts it on the figure.
+        sheet: layers, heads, queries and keys of what was drawn.
+    """
+    image = base64.b64decode(source.partition(",")[2])
+    width, height = struct.unpack(">II", image[16:24])
+    data = image[image.index(b"IDAT") + 4 : -16]  # behind it its checksum, and the end
+    flat = np.frombuffer(zlib.decompress(data), np.uint8).reshape(height, width + 1)[:, 1:]
+    layers, heads, *sides = sheet
+    tiles = flat.reshape(layers, height // layers, heads, width // heads).swapaxes(1, 2)
+    shown = [-(-side // pool_factor(side, TILE_CELLS)) for side in sides]
+    tall, wide = (max(1, TILE_PIXELS // cells) for cells in shown)
+    codes = tiles[:, :, GAP:-GAP:tall, GAP:-GAP:wide]
+    weights = codes.astype(np.float32) / (MASKED - 1)
+    return np.select([codes == MASKED, codes == MISSING], [-1.0, np.nan], weights)
 
 
 def _probabilities(patterns: Numbers) -> Float[np.ndarray, "layer head query key"]:

@@ -93,3 +93,4 @@ def hostile(tmp_path: Path) -> Path:
 
 
 FIRST_HOSTILE = 3 + 256
+FOREIGN = ("stories260K/hf", "stories260K/stories260K.bin", "tracr_reverse", "tl_legacy/standard")

@@ -16,7 +16,7 @@ from apps.answers.instead import Instead
 from interp import plots
 from interp.plots.export import array_of
 from interp.runs import Run
-from tests.dashboard.conftest import app, charts, healthy, words
+from tests.dashboard.conftest import FOREIGN, app, charts, healthy, words
 
 BUNDLED = sources.BUNDLED
 
@@ -95,9 +95,6 @@ def test_broken_weights_and_folders_that_are_no_run_are_one_sentence(tmp_path: P
     assert not healthy(at).error
     at.selectbox(key="run").set_value("nothing").run()
     assert "nothing can't be opened" in words(healthy(at))
-
-
-FOREIGN = ("stories260K/hf", "stories260K/stories260K.bin", "tracr_reverse", "tl_legacy/standard")
 
 
 @pytest.mark.parametrize("name", FOREIGN)

@@ -64,3 +64,17 @@ def test_144_heads_send_little_and_every_head_can_be_clicked():
 def test_other_shapes_and_scores_are_refused(bad):
     with pytest.raises(ValueError, match="patterns are"):
         plots.attention_thumbnails(bad)
+
+
+@pytest.mark.parametrize("tokens", [5, 64, 100])
+def test_numbers_are_read_off_the_picture(tokens):
+    patterns = np.tril(np.random.default_rng(0).random((2, 3, tokens, tokens)))
+    patterns[0, 1, 3, 2] = np.nan
+    table = plots.numbers(plots.attention_thumbnails(patterns))
+    pool = -(-tokens // 64)
+    cells = -(-tokens // pool)
+    assert len(table) == 2 * 3 * cells * (cells + 1) // 2  # masked cells have no row
+    row = table.query("layer == 1 and head == 2 and query == 4 and key == 1").weight.item()
+    block = patterns[1, 2, 4 * pool : 5 * pool, pool : 2 * pool]
+    assert row == pytest.approx(block.max(), abs=0.5 / 252 + 5e-5)  # a byte; four digits
+    assert table.weight.isna().sum() == (1 if pool == 1 else 0)
