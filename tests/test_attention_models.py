@@ -79,6 +79,25 @@ def test_gradients_are_those_of_the_materialised_model(kind):
 
 
 @pytest.mark.parametrize("kind", OPTIONS)
+def test_the_receptive_field_of_all_layers_is_what_their_masks_reach_together(kind):
+    model, tokens = model_of(kind).double(), some_tokens(batch=1, length=24)
+    kept = []
+
+    def keep(x, hook):
+        kept.append(x.detach().requires_grad_())
+        return kept[0]
+
+    logits = model(tokens, hooks=[("hook_embed", keep)])
+    seen = model.blocks[0].attn.rule(torch.arange(24)[:, None], torch.arange(24)).double()
+    field = torch.linalg.matrix_power(seen, model.config.n_layers) > 0
+    for row in (0, 9, 23):
+        (found,) = torch.autograd.grad(logits[0, row].sum(), kept, retain_graph=True)
+        assert torch.equal((found[0] != 0).any(-1), field[row])
+    if kind == "window":  # L·(w − 1) tokens back, and not one more
+        assert int(field[23].nonzero()[0]) == 23 - 2 * (5 - 1)
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
 def test_a_pattern_hook_reads_rows_that_sum_to_one_and_editing_acts(kind):
     model, tokens = model_of(kind), some_tokens(length=24)
     _, cache = model.run_with_cache(tokens)
