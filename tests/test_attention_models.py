@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import interp
+from interp import ablation
 from interp.attention import MASKS, AttentionView, materialised, routes
 from interp.probes import head_statistics
 from tests.tiny import some_tokens, tiny
@@ -140,6 +141,19 @@ def test_statistics_are_those_of_the_pattern(kind):
 def _sees_any(model, layer, row, keys):
     rule = model.blocks[layer].attn.rule
     return bool(rule(torch.tensor([[row]]), torch.tensor([keys])).any())
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_a_sweep_costs_what_cutting_each_head_costs(kind):
+    model, tokens = model_of(kind).double(), some_tokens(length=24)
+    found, clean = ablation.sweep(model, tokens, kind="zero").effect, model.loss(tokens)
+    for layer, head in ((0, 1), (1, 3)):
+
+        def cut(z, hook, head=head):
+            z[:, :, head] = 0
+
+        cost = model.loss(tokens, hooks=[(f"blocks.{layer}.attn.hook_z", cut)]) - clean
+        assert float(found[layer, head]) == pytest.approx(cost.item(), abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", OPTIONS)
