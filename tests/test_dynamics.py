@@ -178,6 +178,16 @@ def test_formation_is_where_the_score_passes_half_the_way():
         dynamics.formation([1, 2], [0.0, 1.0])
 
 
+def test_seeds_give_a_mean_step_with_an_interval_and_those_that_never_rose_are_counted():
+    found = [dynamics.Formation(step, None, None, 0.5) for step in (100.0, 120.0, 140.0, None)]
+    got = dynamics.across_seeds(found)
+    assert (got.step, got.formed, got.of) == (120.0, 3, 4)
+    # t = 4.303 at 2 degrees of freedom, standard error 20 / sqrt 3
+    assert (got.low, got.high) == pytest.approx((120 - 49.69, 120 + 49.69), abs=0.01)
+    assert dynamics.across_seeds(found[:1]).low is None
+    assert dynamics.across_seeds(found[3:]).step is None
+
+
 def test_in_context_score_is_late_less_early():
     losses = torch.linspace(4, 1, 7).repeat(5, 1)
     losses[0, 2] = torch.nan

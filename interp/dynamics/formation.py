@@ -70,3 +70,35 @@ def _crossing(at: Tensor, share: Tensor, level: float) -> float:
     before, after = share[last], share[last + 1]
     part = ((level - before) / (after - before)).clamp(0, 1) if after != before else 1.0
     return float(at[last] + part * (at[last + 1] - at[last]))
+
+
+@dataclass(frozen=True)
+class AcrossSeeds:
+    """When a score rises, over runs that differ in their seed.
+
+    Attributes:
+        step: Mean over the runs in which it rose; None: in none.
+        low: Lower end of the mean's 95 % interval (Student's t); None for fewer than two.
+        high: Upper end.
+        formed: In how many it rose.
+        of: How many there were.
+    """
+
+    step: float | None
+    low: float | None
+    high: float | None
+    formed: int
+    of: int
+
+
+def across_seeds(found: Sequence[Formation]) -> AcrossSeeds:
+    """The mean step of several runs' formations, with an interval from how much they differ."""
+    from scipy.stats import t
+
+    steps = torch.tensor([f.step for f in found if f.step is not None], dtype=torch.float64)
+    n = len(steps)
+    if n < 2:
+        return AcrossSeeds(float(steps[0]) if n else None, None, None, n, len(found))
+    half = float(t.ppf(0.975, n - 1) * steps.std() / n**0.5)
+    mean = float(steps.mean())
+    return AcrossSeeds(mean, mean - half, mean + half, n, len(found))
