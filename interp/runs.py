@@ -155,7 +155,8 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
 
     Keys: `step`, `tokens`, `seconds`, `learning_rate`, `train_loss`, `train_accuracy` (over the
     steps since the last evaluation; None at first), `held_out_loss`, `held_out_accuracy` (None
-    without a held-out split); losses in nats a scored target. `max_induction`,
+    without a held-out split); losses in nats a scored target; `in_context_score`, the held-out loss
+    late in sequences less that early (see `interp.dynamics`). `max_induction`,
     `max_previous_token`, `max_duplicate_token`, `max_sink`, `max_normalized_entropy`: for each
     layer the maximum over its heads.
 

@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -7,6 +8,7 @@ from torch.testing import assert_close
 import interp
 from interp import dynamics, probes
 from interp.circuits import copying_score
+from interp.report.figures import in_context_figure
 from tests.tiny import some_tokens, tiny
 
 
@@ -91,6 +93,26 @@ def test_a_real_run_can_be_followed(tmp_path):
     got = dynamics.over_checkpoints(run, tokens)
     assert got.steps == tuple(run.steps)
     assert got.induction.shape == (len(run.steps), 1, 2)
+
+
+def test_the_report_draws_the_in_context_score_beside_the_heads_where_there_is_one():
+    rows = [
+        {
+            "step": step,
+            "in_context_score": score,
+            "max_induction": [0.0, match],
+            "max_previous_token": [match, None],
+        }
+        for step, score, match in ((0, 0.1, 0.0), (10, -0.5, 0.4), (20, -2.0, 0.9))
+    ]
+    findings = SimpleNamespace(subject=SimpleNamespace(metrics=rows), formation=None)
+    (figure,) = in_context_figure(findings)
+    lines = {trace.name: list(trace.y) for trace in figure.data if trace.name}
+    assert lines["in-context score, of -2.00 nats"] == pytest.approx([-0.05, 0.25, 1.0])
+    assert lines["prefix matching (best head)"] == pytest.approx([0.0, 0.4, 0.9])
+    for row in rows:
+        row["in_context_score"] = None
+    assert in_context_figure(findings) == []
 
 
 # --- other people's checkpoints --------------------------------------------------------------
@@ -195,6 +217,17 @@ def test_in_context_score_is_late_less_early():
     assert_close(dynamics.loss_by_position(losses), torch.linspace(4, 1, 7))
     with pytest.raises(ValueError, match="early < late"):
         dynamics.in_context_learning_score(losses)
+
+
+def test_in_context_score_at_any_length_is_late_less_early_in_shares_of_it():
+    losses = torch.linspace(5, 0, 512).repeat(3, 1)
+    at = dynamics.in_context_learning_score(losses, early=76, late=486)  # middles of the windows
+    assert dynamics.in_context_score(losses) == pytest.approx(at, abs=0.02)
+    short = torch.linspace(5, 0, 64).repeat(3, 1)
+    assert dynamics.in_context_score(short) == pytest.approx(at, abs=0.15)  # coarser windows
+    assert dynamics.in_context_score(torch.ones(2, 20)) == 0
+    losses[:, :300] = torch.nan
+    assert math.isnan(dynamics.in_context_score(losses))
 
 
 def test_loss_pca_places_models_on_their_axes(generator):

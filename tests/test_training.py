@@ -14,9 +14,11 @@ import torch
 
 import interp
 from interp import probes
+from interp.metrics import per_token_loss
 from interp.runs import checkpoint_steps, read_metrics
-from interp.tasks import Batch
+from interp.tasks import Batch, make
 from interp.training import TrainingOptions, TrainingStopped
+from interp.training.loop import HELD_OUT_SEED
 from tests.tiny_runs import (
     Cancelled,
     cancel_at,
@@ -82,6 +84,20 @@ def test_metrics_have_the_best_head_of_each_layer(run):
         assert all(0 <= score <= 1 for score in last[f"max_{name}"])
     scores = probes.induction_scores(run.model, n_sequences=4).amax(-1)
     torch.testing.assert_close(torch.tensor(last["max_induction"]), scores)
+
+
+def test_in_context_score_is_of_the_held_out_losses_by_position(tmp_path):
+    task = make("text", length=32)
+    config = interp.TransformerConfig(
+        n_layers=1, n_heads=2, d_model=16, d_vocab=task.d_vocab, n_ctx=32
+    )
+    run = trained(tmp_path / "a", config, task, steps=2, evaluation_size=64)
+    generator = torch.Generator().manual_seed(HELD_OUT_SEED)
+    batch = task.batch(64, generator, split="held_out")
+    losses = per_token_loss(run.model(batch.tokens), batch.targets)
+    wanted = losses[:, -3:].nanmean() - losses[:, 3:6].nanmean()
+    # The mean of the last three is over positions: the very last predicts nothing.
+    assert run.metrics[-1]["in_context_score"] == pytest.approx(wanted.item(), abs=1e-4)
 
 
 def test_model_without_softmax_trains_and_has_no_head_scores(tmp_path):

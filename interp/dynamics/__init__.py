@@ -2,7 +2,12 @@
 
 from interp.dynamics.alignment import align_heads, reordered
 from interp.dynamics.formation import AcrossSeeds, Formation, across_seeds, formation
-from interp.dynamics.in_context import in_context_learning_score, loss_by_position, loss_pca
+from interp.dynamics.in_context import (
+    in_context_learning_score,
+    in_context_score,
+    loss_by_position,
+    loss_pca,
+)
 from interp.dynamics.revisions import Revisions
 from interp.dynamics.trajectory import STATISTICS, Trajectory, over_checkpoints
 
@@ -15,6 +20,7 @@ __all__ = [
     "across_seeds",
     "align_heads",
     "formation",
+    "in_context_score",
     "in_context_learning_score",
     "loss_by_position",
     "loss_pca",

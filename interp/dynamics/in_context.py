@@ -31,6 +31,18 @@ def in_context_learning_score(
     return float(at[late] - at[early])
 
 
+def in_context_score(losses: Float[Tensor, "batch pos"]) -> float:
+    """Loss at the end of sequences less that near their beginning, nats: negative if context helps.
+
+    The same score at any length: the mean over positions of the last tenth less that over the
+    second tenth, which stand for the 500th and 50th of 512. NaN where nothing is scored in one of
+    them.
+    """
+    at, n = loss_by_position(losses), losses.shape[1]
+    tenth = max(1, round(n / 10))
+    return float(at[-tenth:].nanmean() - at[tenth : 2 * tenth].nanmean())
+
+
 def loss_pca(
     losses: Float[Tensor, "model token"], *, n_components: int = 2
 ) -> tuple[Float[Tensor, "model component"], Float[Tensor, " component"]]:

@@ -71,6 +71,34 @@ def formation_figure(findings: Findings) -> list[Figure]:
     ]
 
 
+def in_context_figure(findings: Findings) -> list[Figure]:
+    """How much context helps, against the best prefix matching and previous-token head.
+
+    The score is drawn as a share of its last value, so that all rise from 0 towards 1. Nothing
+    where the task asks for nothing early in its sequences, or context does not help.
+    """
+    rows = [row for row in findings.subject.metrics if row.get("max_induction")]
+    scores = [_number(row.get("in_context_score")) for row in rows]
+    if len(rows) < 2 or not scores[-1] < 0:
+        return []
+    best = {"prefix matching (best head)": "induction", "previous token": "previous_token"}
+    lines = {
+        words: [max(map(_number, row[f"max_{kind}"])) for row in rows]
+        for words, kind in best.items()
+    }
+    lines[f"in-context score, of {scores[-1]:.2f} nats"] = [score / scores[-1] for score in scores]
+    return [
+        plots.scores_by_step(
+            [row["step"] for row in rows],
+            lines,
+            name="score, or share of its last value",
+            window=_window(findings),
+            window_means="induction forms",
+            title="Does context begin to help as the heads form?",
+        )
+    ]
+
+
 def _number(value: float | None) -> float:
     return float("nan") if value is None else value
 

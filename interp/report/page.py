@@ -59,7 +59,7 @@ def page(findings: Findings) -> str:
 
 def _training(findings: Findings) -> Section | None:
     shown = [*figures.loss_figure(findings), *figures.formation_figure(findings)]
-    shown += figures.trajectory_figures(findings)
+    shown += [*figures.in_context_figure(findings), *figures.trajectory_figures(findings)]
     return Section("How did it learn?", figures=shown) if shown else None
 
 

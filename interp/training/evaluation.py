@@ -6,7 +6,8 @@ from contextlib import contextmanager
 import torch
 
 from interp.attention.features import Featured
-from interp.metrics import accuracy, loss, scored_counts, weighted_mean
+from interp.dynamics import in_context_score
+from interp.metrics import accuracy, loss, per_token_loss, scored_counts, weighted_mean
 from interp.model import Transformer
 from interp.probes import head_statistics, induction_scores
 from interp.probes.induction import room_of
@@ -33,13 +34,14 @@ def measuring(model: Transformer | Clamped) -> Iterator[None]:
 
 
 def held_out_scores(model: Transformer | Clamped, batch: Batch) -> dict[str, float]:
-    """Loss in nats and accuracy, over the scored targets of a batch."""
+    """Loss in nats and accuracy over a batch's scored targets, and how much context helps."""
     with measuring(model):
         logits = model(batch.tokens, mask=None if bool(batch.mask.all()) else batch.mask)
         weights = scored_counts(batch.targets)
         return {
             "held_out_loss": float(weighted_mean(loss(logits, batch), weights)),
             "held_out_accuracy": float(weighted_mean(accuracy(logits, batch), weights)),
+            "in_context_score": in_context_score(per_token_loss(logits, batch.targets)),
         }
 
 

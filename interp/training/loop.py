@@ -206,6 +206,7 @@ class _Loop:
             "train_accuracy": train_accuracy,
             "held_out_loss": None,
             "held_out_accuracy": None,
+            "in_context_score": None,
         }
         if trainer.options.steer:
             line["penalty"] = penalty
