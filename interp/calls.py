@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 import torch
 from jaxtyping import Bool, Int
@@ -131,7 +131,16 @@ def _layer(config: TransformerConfig, name: str, layer: int) -> int:
     return found
 
 
-def check_tokens(config: TransformerConfig, tokens: Int[Tensor, "batch pos"]) -> None:
+class Vocabulary(Protocol):
+    """A config that says how many tokens there are."""
+
+    @property
+    def d_vocab(self) -> int:
+        """Number of tokens."""
+        ...
+
+
+def check_tokens(config: Vocabulary, tokens: Int[Tensor, "batch pos"]) -> None:
     """Refuse what is no batch of this model's token ids."""
     if not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.dtype == torch.bool:
         got = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__

@@ -40,8 +40,11 @@ def load(folder: str | Path, *, step: int | None = None) -> Transformer:
 
     Raises:
         FileNotFoundError: There is no such folder, or no checkpoint at that step.
+        TypeError: The step is no integer.
         ValueError: A file is broken, or weights do not fit the config.
     """
+    if step is not None and (isinstance(step, bool) or not isinstance(step, int)):
+        raise TypeError(f"a step is an integer (`run.steps` has them), got {step!r}")
     folder = Path(folder)
     config = decoder_only(read_config(folder)["model"], folder)
     if (folder / WEIGHTS).is_file():

@@ -220,3 +220,23 @@ def test_cutting_nothing_is_refused(tokens):
 def test_receivers_are_the_logits_or_heads(tokens):
     with pytest.raises(ValueError, match=r"'logits' or pairs .* got 'foo'"):
         patching.path_patching(model(), tokens, tokens.flip(1), receivers="foo")
+
+
+def test_wrapped_models_say_which_tokens_do_not_fit():
+    pytest.importorskip("transformers")
+    from tests.hugging_face_models import make
+
+    gpt2, llama = interp.wrap(make("gpt2")), interp.wrap(make("llama"))
+    for wrapped in (gpt2, llama):
+        for token in (40, -1):
+            with pytest.raises(ValueError, match=r"tokens must lie in \[0, 40\)"):
+                wrapped(torch.full((1, 5), token))
+        with pytest.raises(TypeError, match="wanted token ids"):
+            wrapped(torch.zeros(1, 5))
+        with pytest.raises(ValueError, match=r"tokens\[None\]"):
+            wrapped(torch.zeros(5, dtype=torch.long))
+    long = torch.zeros(1, 65, dtype=torch.long)
+    with pytest.raises(ValueError, match="65 tokens are more than GPT2LMHeadModel's context"):
+        gpt2(long)
+    assert gpt2(long[:, :64]).isfinite().all()
+    assert llama(long).isfinite().all()  # rotations have no last position

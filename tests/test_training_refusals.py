@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 import interp
 from interp.tasks import make
@@ -60,7 +61,16 @@ def test_diverged_loss_is_said_and_not_saved(tmp_path):
     [
         ({"steps": 0}, "steps must be"),
         ({"learning_rate": -1.0}, "learning_rate must be"),
+        ({"learning_rate": "a"}, "learning_rate must be a number above 0, got 'a'"),
+        ({"learning_rate": None}, "learning_rate must be"),
+        ({"learning_rate": True}, "learning_rate must be"),
+        ({"learning_rate": float("nan")}, "learning_rate must be"),
+        ({"clip_norm": "a"}, "clip_norm must be a number above 0, or None"),
+        ({"weight_decay": float("nan")}, "weight_decay must be"),
+        ({"final_share": "a"}, r"final_share must be a number in \[0, 1\]"),
         ({"betas": (0.9, 1.0)}, "betas"),
+        ({"betas": ("a", "b")}, "betas must be two numbers"),
+        ({"micro_batch_size": "a"}, "micro_batch_size must be an integer"),
         ({"learning_rat": 1.0}, "did you mean 'learning_rate'"),
         ({"task": "repeated_token"}, "did you mean repeated_tokens"),
         ({"task": make("running_majority", length=64)}, "n_ctx=16"),
@@ -71,6 +81,30 @@ def test_bad_input_is_refused_before_anything_is_written(changes, said, tmp_path
     with pytest.raises(ValueError, match=said):
         trained(tmp_path / "a", **changes)
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"config": {"n_layers": 1}}, r"wanted a TransformerConfig, got dict; .*\*\*it"),
+        ({"task": lambda n, generator: torch.zeros(n, 4)}, "the task gave Tensor; wanted"),
+        ({"task": lambda n, generator: None}, "the task gave NoneType; wanted"),
+        ({"task": 5}, "wanted a task, its name, or a function to a Batch; got 5"),
+        ({"progress": "yes"}, "progress is True, False or a callable"),
+        ({"progress": None}, "progress is True, False or a callable"),
+    ],
+)
+def test_what_is_of_another_kind_is_said_before_anything_is_written(changes, said, tmp_path):
+    with pytest.raises(TypeError, match=said):
+        trained(tmp_path / "a", **changes)
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("step", ["a", 1.5, True, [1]])
+def test_a_step_is_an_integer(step, run):
+    for load in (lambda: interp.load(run.path, step=step), lambda: run.load(step)):
+        with pytest.raises(TypeError, match="a step is an integer"):
+            load()
 
 
 def test_checkpoint_that_is_not_there_names_the_nearest(run):

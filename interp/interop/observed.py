@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from interp.attention import AttentionCall, Kernel, attend
 from interp.attention.kernels import pattern_of, scores_of
 from interp.cache import ActivationCache, Anatomy, NamesFilter, names_to_record
-from interp.calls import Returns, checked_mask
+from interp.calls import Returns, check_tokens, checked_mask
 from interp.hooks import SILENT, Hooks, Recorder, Tap, hooks_in_force, listening, resolve
 from interp.interop.foreign import ForeignBlock
 from interp.interop.wrapped_config import WrappedConfig
@@ -82,7 +82,10 @@ class Observed(Speaking, ABC):
 
         Raises:
             LookupError: A hook's name matches nothing that the model passes to its attention.
-            ValueError: The mask does not fit, or the model can't take it.
+            TypeError: Tokens or mask are of another kind.
+            ValueError: The mask does not fit, or the model can't take it; a token is outside of the
+                vocabulary; or there are more tokens than positions, unless those are rotations,
+                which go on.
         """
         return self._run(self._tap(hooks), tokens, mask, return_type, stop_at_layer, kernel)
 
@@ -160,6 +163,12 @@ class Observed(Speaking, ABC):
         stop_at_layer: int | None,
         kernel: Kernel,
     ) -> Any:
+        check_tokens(self.config, tokens)
+        if tokens.shape[1] > self.config.n_ctx and not self.config.rotary:
+            raise ValueError(
+                f"{tokens.shape[1]} tokens are more than {self.config.architecture}'s context, "
+                f"n_ctx={self.config.n_ctx}; cut the input"
+            )
         mask = checked_mask(mask, tokens)
         if stop_at_layer not in (None, self.config.n_layers):
             raise ValueError(

@@ -30,7 +30,13 @@ class Source:
 
 
 def source_of(task: Task | Draw) -> Source:
-    """The source that a caller gave."""
+    """The source that a caller gave.
+
+    Raises:
+        TypeError: It is no task and no function.
+    """
+    if not isinstance(task, Task) and not callable(task):
+        raise TypeError(f"wanted a task, its name, or a function to a Batch; got {task!r}")
     if isinstance(task, Task):
         described = {"name": task.name, "options": task.options}
         return Source(task.batch, partial(task.batch, split="held_out"), described)
@@ -42,9 +48,15 @@ def check_fit(config: TransformerConfig, task: Task | Draw, batch: Batch) -> Non
     """Refuse a task that the model can't be trained on, before anything is written.
 
     Raises:
+        TypeError: It gives no Batch.
         ValueError: Its tokens or lengths don't fit the model; nothing is asked; or it wants an
             encoder.
     """
+    if not isinstance(batch, Batch):
+        raise TypeError(
+            f"the task gave {type(batch).__name__}; wanted an interp.tasks.Batch of tokens, mask "
+            "and targets"
+        )
     if batch.source is not None:
         raise ValueError("this task gives pairs for an encoder; train wants one sequence each")
     d_vocab, n_ctx = 1 + max(int(batch.tokens.max()), int(batch.targets.max())), len(batch.tokens.T)

@@ -8,6 +8,21 @@ from interp.training.steering import check_steers
 MEANS = ("mean", "grand_mean")
 
 
+def check_kinds(config: object, progress: object) -> None:
+    """Refuse what is no config, and what can't be told of progress.
+
+    Raises:
+        TypeError: One of them is of another kind.
+    """
+    if not isinstance(config, TransformerConfig):
+        raise TypeError(
+            f"wanted a TransformerConfig, got {type(config).__name__}; "
+            "of a dict, TransformerConfig(**it)"
+        )
+    if not isinstance(progress, bool) and not callable(progress):
+        raise TypeError(f"progress is True, False or a callable(done, steps); got {progress!r}")
+
+
 def check_steering(
     options: TrainingOptions, config: TransformerConfig, *, compiled: bool = False
 ) -> None:
@@ -35,8 +50,8 @@ def check_parts(options: TrainingOptions, *, size: int, micro: int) -> None:
         ValueError: There are more processes than sequences; or an activation is held at the mean
             of a batch of which no process sees all.
     """
-    if micro < 1:
-        raise ValueError(f"micro_batch_size must be at least 1, got {micro}")
+    if isinstance(micro, bool) or not isinstance(micro, int) or micro < 1:
+        raise ValueError(f"micro_batch_size must be an integer of at least 1, got {micro!r}")
     if options.batch_size < size:
         raise ValueError(f"batch_size={options.batch_size} is less than the {size} processes")
     means = [clamp for clamp in options.clamps if clamp.to in MEANS]

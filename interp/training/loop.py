@@ -25,7 +25,7 @@ from interp.training.folder import (
     save_checkpoint,
     save_state,
 )
-from interp.training.honoured import check_steering
+from interp.training.honoured import check_kinds, check_steering
 from interp.training.options import TrainingOptions
 from interp.training.progress import Progress, Report, shown
 from interp.training.stopping import StopRequest, TrainingStopped, listening_for_stop
@@ -82,12 +82,14 @@ def train(
         The run: `.model`, `.path`, `.metrics`.
 
     Raises:
+        TypeError: The config, the task or the progress is of another kind.
         ValueError: An option, or a task that doesn't fit the model, or other settings than those
             the folder was begun with.
         FileExistsError: The folder is in use.
         FloatingPointError: The loss diverged.
         TrainingStopped: A signal came; the run is saved.
     """
+    check_kinds(config, progress)
     chosen, folder = TrainingOptions.of(options), Path(out)
     task = make(task) if isinstance(task, str) else task
     source = source_of(task)

@@ -69,16 +69,14 @@ class TrainingOptions:
                 raise ValueError(
                     f"{name} must be an integer of at least {least.get(name, 0)}, got {value!r}"
                 )
-        _check_number("learning_rate", self.learning_rate, above=0)
-        if self.clip_norm is not None:
-            _check_number("clip_norm", self.clip_norm, above=0)
-        if self.weight_decay < 0 or not 0 <= self.final_share <= 1:
-            raise ValueError(
-                f"weight_decay must not be negative, and final_share lie in [0, 1]; "
-                f"got {self.weight_decay!r} and {self.final_share!r}"
-            )
+        for name, fits, wanted in _NUMBERS:
+            value = getattr(self, name)
+            if not (_is_number(value) and fits(value)) and not (
+                name == "clip_norm" and value is None
+            ):
+                raise ValueError(f"{name} must be {wanted}, got {value!r}")
         pair = isinstance(self.betas, tuple) and len(self.betas) == 2
-        if not pair or not all(0 <= beta < 1 for beta in self.betas):
+        if not pair or not all(_is_number(beta) and 0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be two numbers in [0, 1), got {self.betas!r}")
         if not isinstance(self.sigma_reparam, bool):
             raise ValueError(f"sigma_reparam is True or False, got {self.sigma_reparam!r}")
@@ -137,9 +135,17 @@ class TrainingOptions:
         return sorted({*self.checkpoint_steps(), *regular, self.steps})
 
 
-def _check_number(name: str, value: float, *, above: float) -> None:
-    if not (above < value < math.inf):
-        raise ValueError(f"{name} must be above {above}, got {value!r}")
+def _is_number(value: object) -> bool:
+    """A finite one; True and False are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+_NUMBERS = (
+    ("learning_rate", lambda x: x > 0, "a number above 0"),
+    ("clip_norm", lambda x: x > 0, "a number above 0, or None"),
+    ("weight_decay", lambda x: x >= 0, "a number of at least 0"),
+    ("final_share", lambda x: 0 <= x <= 1, "a number in [0, 1]"),
+)
 
 
 Entry = TypeVar("Entry", Steer, Clamp)

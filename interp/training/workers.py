@@ -128,5 +128,5 @@ def chosen_device(device: str | torch.device) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         return torch.device(device)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise ValueError(f"there is no device {device!r}: want auto, cpu, cuda, …") from error
