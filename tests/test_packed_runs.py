@@ -30,11 +30,11 @@ def test_no_head_of_a_long_layer_is_shared_by_two_threads(threads, monkeypatch, 
     kernel = lse._flash_cpu
 
     def spied(q, *rest):
-        at_once.extend([q.shape[1]] if q.shape[-1] == 16 else [])  # keys, values and positions
+        at_once.extend([q.shape[1]] if q.shape[-1] == 9 else [])  # keys, values and positions
         return kernel(q, *rest)
 
     monkeypatch.setattr(lse, "_flash_cpu", spied)
-    monkeypatch.setattr(lse, "CHUNK", 5 * 2 * (60 + 60) * 16 * 4)  # five heads of a packed run
+    monkeypatch.setattr(lse, "CHUNK", 5 * 2 * (60 + 60) * 9 * 4)  # five heads of a packed run
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     few = probes.head_statistics(model, tokens)
     assert at_once == 2 * {1: [5, 3], 2: [4, 4], 3: [3, 3, 2]}[threads]  # of two layers
