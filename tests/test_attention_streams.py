@@ -1,5 +1,7 @@
 """Streams that count positions within their cache, as Xiao et al. do: a function of positions."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -77,6 +79,17 @@ def test_generation_equals_full_recomputation(base, cache):
     kv = model.new_kv_cache(cache)
     chunks = [model(part, kv_cache=kv) for part in found[:, :-1].split([9, 1, 1, 10], 1)]
     torch.testing.assert_close(torch.cat(chunks, 1)[:, 4:], whole, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_longer_text_takes_a_longer_n_ctx_and_no_more_memory(base):
+    short, prompt = model_of(base), some_tokens(length=5)
+    model = interp.Transformer(replace(short.config, n_ctx=120)).eval()
+    model.load_state_dict(short.state_dict())
+    kv = model.new_kv_cache("rolling")
+    found = model.generate(prompt, 100, kv_cache=kv)
+    assert all(kept.k.shape[2] < WINDOW + SINKS for kept in kv._kept)
+    assert torch.equal(found[:, 5:], model(found[:, :-1])[:, 4:].argmax(-1))
 
 
 @pytest.mark.parametrize("base", BASES)

@@ -3,7 +3,8 @@
 A query sees its window at the same distances either way. What changes is how far away the sinks
 seem: as far as the cache is long, at most, and not as far as the text has run. So keys stay where
 they are, rotated once and for all, and only the query is turned back before it meets the sinks.
-Scores then are still a function of positions, whole or through a cache.
+Scores then are still a function of positions, whole or through a cache. `n_ctx` still bounds the
+text; since neither rotations nor biases are weights, a model can be built anew with a longer one.
 
 Source: Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks" §3.2, who keep
 keys unrotated and rotate the whole cache anew at each token.

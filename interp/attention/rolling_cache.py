@@ -36,8 +36,9 @@ class _Kept:
 class RollingCache(KVCache):
     """A KV cache of bounded size, for windows, streams and attention by features.
 
-    Layers under another rule keep everything. Positions stay those of the whole sequence: this is
-    the model's own mask with nothing recomputed, not a longer context. Takes no padding.
+    Layers under another rule keep everything. This is the model's own mask with nothing
+    recomputed: positions are those of the whole sequence, or, for streams that say so, those within
+    what is kept. Takes no padding.
 
     Attributes:
         rules: Each layer's.
