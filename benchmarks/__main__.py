@@ -19,6 +19,7 @@ from rich.console import Console
 from benchmarks import (
     ablation_sweep,
     attention_kinds,
+    checkpointing,
     dashboard,
     data_parallel,
     head_statistics,
@@ -115,6 +116,7 @@ BENCHMARKS: dict[str, Callable[..., Iterator[Measurement]]] = {
     "dashboard": dashboard.measure,
     "training": training.measure,
     "data_parallel": data_parallel.measure,
+    "checkpointing": checkpointing.measure,
 }
 
 if __name__ == "__main__":

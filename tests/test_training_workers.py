@@ -14,6 +14,7 @@ import torch
 import interp
 from interp.runs import checkpoint_steps
 from interp.tasks import Batch
+from interp.training.workers import Workers
 from tests.tiny import some_tokens, tiny
 from tests.tiny_runs import Cancelled, cancel_at, same_weights, tiny_config, trained, untimed
 
@@ -179,6 +180,33 @@ def test_two_processes_learn_what_one_does(steering, tmp_path):
     assert losses(runs[1]) == pytest.approx(losses(runs[0]), abs=1e-4)
     penalties = [[line.get("penalty", 0.0) for line in run.metrics[1:]] for run in runs]
     assert penalties[1] == pytest.approx(penalties[0], abs=1e-4)
+
+
+def test_two_processes_go_on_with_what_one_began(tmp_path):
+    from interp.cli import run as cli
+
+    whole, began = tmp_path / "whole", tmp_path / "began"
+    assert cli(["train", "--out", str(whole), *TINY, "--steps", "20"]) == 0
+    run = interp.Run(whole)
+    options = run.described["training"]
+    with pytest.raises(Cancelled):
+        interp.train(run.model.config, run.task, out=began, progress=cancel_at(10), **options)
+    assert interp.Run(began).metrics[-1]["step"] <= 10
+    codes, said = ended(started(began, "--steps", "20", "--resume", size=2))
+    assert codes == [0, 0], said
+    assert interp.Run(began).finished
+    assert losses(interp.Run(began)) == pytest.approx(losses(run), abs=1e-4)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_processes_share_a_batch_and_nothing_is_drawn_twice(size):
+    batch = padded(7, torch.Generator().manual_seed(0))
+    cpu = torch.device("cpu")
+    shares = [Workers(rank, size, cpu).share(batch) for rank in range(size)]
+    rows = [tuple(row.tolist()) for share in shares for row in share.tokens]
+    assert sorted(rows) == sorted(tuple(row.tolist()) for row in batch.tokens)
+    assert len(set(rows)) == 7
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 def test_lost_process_ends_the_run_with_a_message_and_one_process_goes_on(tmp_path):

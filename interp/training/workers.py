@@ -48,7 +48,10 @@ class Workers:
         from torch.nn.parallel import DistributedDataParallel
 
         ids = [self.device] if self.device.type == "cuda" else None
-        return DistributedDataParallel(model, device_ids=ids)
+        # Buffers are constants (tables of positions): nothing to send before each step.
+        return DistributedDataParallel(
+            model, device_ids=ids, broadcast_buffers=False, gradient_as_bucket_view=True
+        )
 
     def alone(self, model: nn.Module) -> AbstractContextManager[None]:
         """Backward passes inside add to this process's gradients only: others will follow."""
