@@ -92,16 +92,7 @@ def _layer(subject: Subject, pairs: Pairwise, layer: int) -> dict[str, Any]:
 def _figure(pairs: Pairwise) -> plots.Figure:
     n = pairs.effect.numel()
     names = [head_name((int(i), int(j))) for i, j in torch.ones_like(pairs.effect).nonzero()]
-    return plots.matrix_heatmap(
-        pairs.interaction.reshape(n, n).nan_to_num(),
-        rows=names,
-        columns=names,
-        row_axis="head",
-        column_axis="head",
-        name="interaction in nats, positive = they back each other up",
-        title="Which pairs of heads back each other up?",
-        formula="loss without both − loss without one − loss without the other + loss as it is",
-    )
+    return plots.interaction_heatmap(pairs.interaction.reshape(n, n), names)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from analyses import are_heads_needed, backup_heads
+from analyses import are_heads_needed, backup_heads, induction_circuit
 from tests.demonstration import trained_demo
 
 
@@ -35,3 +35,18 @@ def test_pruning_ends_where_every_order_ends(demo, tmp_path):
     assert max(ends) - min(ends) < 1e-3
     assert 0 < found["can_go"]["effect when cut alone"] < 8
     assert (tmp_path / "are_heads_needed.html").stat().st_size > 1000
+
+
+def test_of_all_sets_as_large_the_circuit_s_alone_says_where_to_look(demo, tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "seed-0").symlink_to(demo)
+    induction_circuit.main(tmp_path, seeds=1, runs=tmp_path / "runs")
+    (found,) = json.loads((tmp_path / "induction_circuit.json").read_text())
+    zero, held = (found["set"][kind]["effect"] for kind in ("zero", "patterns held"))
+    assert abs(held) <= 0.05
+    assert zero > 5
+    assert found["other sets"]
+    for other in found["other sets"]:
+        assert other["zero"]["effect"] < zero
+        assert other["patterns held"]["effect"] > held
+    assert (tmp_path / "induction_circuit.html").stat().st_size > 1000
