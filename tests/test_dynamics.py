@@ -52,6 +52,20 @@ def test_a_trajectory_holds_each_checkpoint_s_own_statistics(run):
     assert len(got.frame()) == 3 * 2 * 4
 
 
+def test_induction_is_taken_on_the_repeats_that_are_given(run):
+    block = some_tokens()[:, :4]
+    repeats = block.repeat(1, 3)
+    ask = {"repeats": repeats, "statistics": ("induction",)}
+    got = dynamics.over_checkpoints(run, some_tokens(), **ask)
+    for n, step in enumerate(got.steps):
+        expected = probes.head_statistics(run.models[step], repeats).induction
+        assert_close(got.induction[n], expected)
+    drawn = dynamics.over_checkpoints(run, some_tokens(), statistics=("induction",))
+    assert not torch.equal(drawn.induction, got.induction)  # nor are they kept as the same
+    with pytest.raises(ValueError, match="what induction is taken on"):
+        dynamics.over_checkpoints(run, some_tokens(), repeats=repeats, statistics=("sink",))
+
+
 def test_what_was_computed_is_read_again_and_what_broke_is_mended(run):
     tokens, told = some_tokens(), []
     ask = {"statistics": ("previous_token", "k_composition")}

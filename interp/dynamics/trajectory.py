@@ -95,6 +95,7 @@ def over_checkpoints(
     tokens: Int[Tensor, "batch pos"],
     *,
     mask: Bool[Tensor, "batch pos"] | None = None,
+    repeats: Int[Tensor, "n length"] | None = None,
     statistics: Sequence[str] = ("induction", "previous_token", "normalized_entropy"),
     steps: Sequence[int] | None = None,
     cache: bool = True,
@@ -111,20 +112,25 @@ def over_checkpoints(
             with `path`, `steps` and `load(step)`.
         tokens: What statistics are taken on; ablation asks for the next token.
         mask: True for real tokens.
+        repeats: What induction is taken on: repeated blocks of tokens that training had; bytes of
+            text, say, are few of 256. None: blocks of any tokens, drawn anew.
         statistics: Which, of `STATISTICS`.
         steps: Which checkpoints; None: all.
         cache: Keep results in the run's folder.
         progress: Called with (done, total); may raise to cancel.
 
     Raises:
-        ValueError: A statistic or a step is unknown, or the run has no checkpoint yet.
+        ValueError: A statistic or a step is unknown, repeats are given that nothing asks for, or
+            the run has no checkpoint yet.
     """
     unknown = [name for name in statistics if name not in STATISTICS]
     if unknown or not statistics:
         raise ValueError(f"statistics are some of {', '.join(STATISTICS)}; got {list(statistics)}")
+    if repeats is not None and "induction" not in statistics:
+        raise ValueError(f"repeats are what induction is taken on; got {list(statistics)}")
     run = Revisions(run) if isinstance(run, list | tuple) else cast("Checkpoints", run)
     chosen = _chosen(run, steps)
-    question = _Question(run, tokens, mask, tuple(statistics), chosen[-1])
+    question = _Question(run, tokens, mask, repeats, tuple(statistics), chosen[-1])
     found: list[dict[str, Tensor]] = []
     for done, step in enumerate(chosen, 1):
         found.append(question.answered(step, cache))
@@ -150,6 +156,7 @@ class _Question:
     run: Checkpoints
     tokens: Tensor
     mask: Tensor | None
+    repeats: Tensor | None
     statistics: tuple[str, ...]
     last: int
 
@@ -174,6 +181,8 @@ class _Question:
         if self.mask is not None:
             asked.update(self.mask.cpu().numpy().tobytes())
         asked.update(repr((tuple(self.tokens.shape), sorted(self.statistics))).encode())
+        if self.repeats is not None:
+            asked.update(self.repeats.cpu().numpy().tobytes())
         if "kl_to_final" in self.statistics:
             asked.update(str(self.last).encode())
         return asked.hexdigest()[:16]
@@ -186,7 +195,7 @@ class _Question:
             heads = head_statistics(model, self.tokens, mask=self.mask)
             found |= {name: getattr(heads, name) for name in asked & set(_OF_ONE_PASS)}
         if "induction" in asked:
-            found["induction"] = induction_scores(model)
+            found["induction"] = self._induction(model)
         if "copying" in asked:
             found["copying"] = copying_score(model)
         if "k_composition" in asked:
@@ -197,6 +206,11 @@ class _Question:
             final = self.run.load(self.last)
             found["kl_to_final"] = pattern_divergence(final, model, self.tokens, mask=self.mask)
         return {name: x.float().cpu() for name, x in found.items()}
+
+    def _induction(self, model: Any) -> Tensor:
+        if self.repeats is None:
+            return induction_scores(model)
+        return head_statistics(model, self.repeats).induction
 
 
 def _most_read(model: Transformer) -> Float[Tensor, "layer head"]:
