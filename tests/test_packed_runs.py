@@ -34,7 +34,7 @@ def test_no_head_of_a_long_layer_is_shared_by_two_threads(threads, monkeypatch, 
         return kernel(q, *rest)
 
     monkeypatch.setattr(lse, "_flash_cpu", spied)
-    monkeypatch.setattr(lse, "CHUNK", 5 * 2 * (60 + 60) * 9 * 4)  # five heads of a packed run
+    monkeypatch.setattr(lse, "CHUNK", 5 * 3 * 60 * 9 * 4)  # five heads of a packed run
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     few = probes.head_statistics(model, tokens)
     assert at_once == 2 * {1: [5, 3], 2: [4, 4], 3: [3, 3, 2]}[threads]  # of two layers

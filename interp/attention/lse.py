@@ -20,7 +20,7 @@ from interp.attention.tiles import of_heads, tiles
 
 Op = Callable[[Tensor, Tensor, Tensor, bool, Tensor | None, float], tuple[Tensor, Tensor]]
 
-CHUNK = 10 << 20
+CHUNK = 8 << 20
 """Bytes of packed buffers at a time: small ones stay in the cache, and many runs wait for their
 threads."""
 
@@ -87,7 +87,8 @@ def run(call: AttentionCall, values: Sequence[Tensor], *, energy: bool, memory: 
     batch, n_heads, n_q, d_head = call.q.shape
     values = [_for_heads(v, call) for v in values]
     width = _width(call, _total(values) + (d_head if energy else 0))
-    each = batch * 2 * (n_q + call.visible.n_k) * width * call.q.element_size()
+    keys = (1 if energy else 2) * call.visible.n_k  # with the energy, one buffer is both k and v
+    each = batch * (2 * n_q + keys) * width * call.q.element_size()
     step = _heads_at_once(batch, each, memory)
     if step >= n_heads:
         return _pads_cleared(call, _run_packed(call, values, energy, width, memory))
