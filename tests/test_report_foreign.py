@@ -44,3 +44,14 @@ def test_a_path_without_a_model_says_what_is_missing(tmp_path, capsys):
     assert run(["analyze", str(tmp_path / "nothing")]) == 2
     assert "config.json" in capsys.readouterr().err
     assert report.subject_at is subject_at
+
+
+def test_one_earlier_head_is_spoken_of_in_the_singular(shared, tmp_path):
+    found = report.analyze(shared / "fixtures" / "gbmi_indhead")
+    said = report.verdict(found)
+    assert said[0].startswith("L1H0 is an induction head: 0.9")
+    assert said[1].startswith("It stands on L0H0, which puts 0.7")
+    assert said[1].endswith("it tells the others where to look, not what to say.")
+    assert said[2].startswith("Cut alone, the edge into the keys of an induction head costs 0.6")
+    page = report.write(found, tmp_path).read_text()
+    assert "Which earlier heads do the induction heads read?" in page

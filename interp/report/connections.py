@@ -46,11 +46,13 @@ def _way(circuit: InductionCircuit) -> str:
     )
     if whole < SURELY:
         return f"{costs}."
+    one = len(circuit.sources) == 1
+    tell, pass_on = ("it tells", "passes") if one else ("they tell", "pass")
     if abs(held) <= LITTLE * whole:
-        return f"{costs}: they tell the others where to look, not what to say."
+        return f"{costs}: {tell} the others where to look, not what to say."
     if held >= MOST * whole:
-        return f"{costs}: they pass something on, rather than tell the others where to look."
-    return f"{costs}: they tell the others where to look, and pass something on too."
+        return f"{costs}: {tell} the others little of where to look, and {pass_on} something on."
+    return f"{costs}: {tell} the others where to look, and {pass_on} something on too."
 
 
 def _edges(circuit: InductionCircuit) -> str:
