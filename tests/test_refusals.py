@@ -7,6 +7,7 @@ import torch
 
 import interp
 from interp import ablation, circuits, lens, patching, plots, probes
+from interp.attention import AttentionView
 
 
 def config(**changes):
@@ -136,6 +137,48 @@ def test_a_cache_says_how_it_is_read(key, tokens):
         cache[key]
     assert key not in cache
     assert ("z", 0) in cache
+
+
+VIEW = AttentionView(torch.zeros(1, 2, 5, 4), torch.zeros(1, 2, 5, 4))
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda q: AttentionView(q, q, bias=q), "bias must be a function.*got Tensor"),
+        (lambda q: AttentionView(q, q, soft_cap=0), "soft_cap must be a number above 0.*got 0"),
+        (lambda q: AttentionView(q, q, soft_cap=-3.0), "soft_cap must be a number above 0"),
+        (lambda q: AttentionView(q, q, memory="1 GB"), "positive number of bytes, got '1 GB'"),
+        (lambda _: VIEW.renyi_entropy("2"), "order of at least 0, got '2'"),
+        (lambda _: VIEW.top_keys(2.5), "whole number of keys.*got k=2.5"),
+        (lambda _: VIEW.weight_at([0, 0, 0, 0, 0]), "got list; use torch.tensor"),
+        (lambda _: VIEW.share_of([0, 5]), r"indices from 0 to 4, got \[0, 5\]"),
+        (lambda _: VIEW.share_of([-1]), r"indices from 0 to 4, got \[-1\]"),
+        (lambda _: VIEW.share_of(torch.tensor([0, 1])), r"keys is bools.*use keys.tolist\(\)"),
+        (lambda _: VIEW.divergence_to(3), "another AttentionView, got int"),
+        (lambda _: probes.entropy(None), "wanted a pattern.*got NoneType"),
+    ],
+)
+def test_a_view_says_what_can_be_asked(ask, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        ask(torch.zeros(1, 2, 5, 4))
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda t: probes.HeadStatisticsStream(model()).result(), r"call .update\(tokens\) first"),
+        (lambda t: probes.head_statistics(model(), t, batch_size=1.5), "at least 1; got 1.5"),
+        (lambda t: probes.offset_profile(model(), t, max_distance=2.5), "whole numbers.*2.5"),
+        (lambda t: probes.head_score(model(), t, "previous"), "function of tokens, got str"),
+        (lambda t: probes.induction_scores(model(), n_sequences=1.5), "at least 1; got 1.5"),
+        (lambda t: probes.induction_scores(model(), generator=3), "torch.Generator, or None.*int"),
+        (lambda t: probes.sweep_probes(model(), tokens=t, labels=[0, 1]), "labels must.*got list"),
+    ],
+)
+def test_probes_say_what_they_want(ask, message, tokens):
+    with pytest.raises((TypeError, ValueError, RuntimeError), match=message):
+        ask(tokens)
 
 
 def test_a_result_is_not_written_over_a_folder(tmp_path, tokens):

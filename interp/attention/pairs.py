@@ -35,6 +35,7 @@ def weights_at(
     """exp(s − L) of one key for each query; NaN where its index is −1.
 
     Raises:
+        TypeError: The indices are no tensor.
         ValueError: An index is outside of the keys, or the shape fits no query.
     """
     index = _checked(key_index, call)
@@ -48,6 +49,9 @@ def weights_at(
 
 def _checked(key_index: Tensor, call: AttentionCall) -> Int[Tensor, "b h q"]:
     n_q, n_k = call.visible.n_q, call.visible.n_k
+    if not isinstance(key_index, Tensor):
+        got = type(key_index).__name__
+        raise TypeError(f"wanted a tensor with a key for each query, got {got}; use torch.tensor")
     index = key_index
     if index.dim() == 1:
         index = index[None, None]

@@ -8,6 +8,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.attention.asked import (
+    as_bools,
+    as_values,
+    check_memory,
+    check_order,
+    check_scores,
+    check_top,
+)
 from interp.attention.call import AttentionCall, without_junk
 from interp.attention.functional import call_of
 from interp.attention.kernels import pattern_of, scores_of
@@ -71,9 +79,11 @@ class AttentionView:
             route: "fused" insists on a kernel, "tiled" on plain operations over tiles.
 
         Raises:
-            TypeError: The mask is not of bools.
-            ValueError: Shapes do not fit, or no kernel can serve a call that must be fused.
+            TypeError: The mask is not of bools, or the bias no function.
+            ValueError: Shapes do not fit, the soft cap is not above 0, or no kernel can serve a
+                call that must be fused.
         """
+        check_scores(bias, soft_cap)
         call = call_of(q, k, k, mask=mask, causal=causal, scale=scale)
         self._set(replace(call, bias=bias, soft_cap=soft_cap), memory, route)
 
@@ -87,8 +97,7 @@ class AttentionView:
         return view
 
     def _set(self, call: AttentionCall, memory: int, route: Route) -> None:
-        if memory < 1:
-            raise ValueError(f"memory must be a positive number of bytes, got {memory}")
+        check_memory(memory)
         if route not in get_args(Route):
             raise ValueError(f"route must be one of {', '.join(get_args(Route))}; got {route!r}")
         self.call = widened(without_junk(replace(call, sink=None)))
@@ -144,8 +153,7 @@ class AttentionView:
         Raises:
             ValueError: The order is negative.
         """
-        if order < 0 or order != order:
-            raise ValueError(f"a Rényi entropy has an order of at least 0, got {order}")
+        check_order(order)
         if order == 1:
             return self.entropy()
         most = self.visible_keys().clamp(min=1).to(self.call.q.dtype).log()
@@ -173,15 +181,13 @@ class AttentionView:
         Returns:
             [B H Tq F].
         """
-        return self.moments(_as_values(features, self.call)).mixed[0]
+        return self.moments(as_values(features, self.call)).mixed[0]
 
     def share_of(
         self, keys: Bool[Tensor, "*#batch k"] | Sequence[int]
     ) -> Float[Tensor, "batch head q"]:
         """The share of attention on a set of keys: bools [Tk] or [B Tk], or a list of indices."""
-        if not isinstance(keys, Tensor):
-            listed, keys = list(keys), torch.zeros(self.call.visible.n_k, dtype=torch.bool)
-            keys[listed] = True
+        keys = as_bools(keys, self.call.visible.n_k)
         return self.mean_of(keys.to(self.call.q)[..., None])[..., 0].clamp(0.0, 1.0)
 
     def first_key_share(self) -> Float[Tensor, "batch head q"]:
@@ -220,8 +226,7 @@ class AttentionView:
     @torch.no_grad()
     def top_keys(self, k: int) -> TopKeys:
         """The k keys that each query attends to most, and how much; detached."""
-        if k < 1:
-            raise ValueError(f"wanted at least 1 key, got k={k}")
+        check_top(k)
         known, parts = self.log_sum_exp(), []
         for tile in tiles(self.call, self.memory):
             p, _ = weights_of(scores_of(tile.call), known[:, :, tile.rows])
@@ -257,25 +262,12 @@ class AttentionView:
         0 for equal patterns; ∞ where this one attends to a key that the other may not see.
 
         Raises:
+            TypeError: The other is no view.
             ValueError: The two are not over the same queries and keys.
         """
+        if not isinstance(other, AttentionView):
+            raise TypeError(f"wanted another AttentionView, got {type(other).__name__}")
         return divergence(self.call, other.call, memory=self.memory, route=self.route)
-
-
-def _as_values(features: Tensor, call: AttentionCall) -> Tensor:
-    n_k = call.visible.n_k
-    if not isinstance(features, Tensor):
-        raise TypeError(f"features are a tensor, one row a key; got {type(features).__name__}")
-    if features.dim() not in (2, 3, 4) or features.shape[-2] != n_k:
-        raise ValueError(
-            f"features are [Tk F], [B Tk F] or [B H Tk F] with Tk = {n_k}; "
-            f"got {list(features.shape)}"
-        )
-    return (
-        features[None, None]
-        if features.dim() == 2
-        else (features[:, None] if features.dim() == 3 else features)
-    )
 
 
 def _top(p: Float[Tensor, "batch head q k"], k: int, tile: Tile) -> tuple[Tensor, Tensor]:

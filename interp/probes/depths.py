@@ -78,7 +78,7 @@ def sweep_probes(
 
     Raises:
         LookupError: There is no such activation.
-        TypeError: There is no model to run.
+        TypeError: There is no model to run; labels are no tensor.
         ValueError: Labels or positions do not fit the tokens.
     """
     check_model(model)
@@ -120,6 +120,8 @@ class _Task:
 
 
 def _per_token(labels: Tensor, tokens: Int[Tensor, "batch pos"]) -> Shaped[Tensor, "batch pos"]:
+    if not isinstance(labels, Tensor):
+        raise TypeError(f"labels must be a tensor, got {type(labels).__name__}; use torch.tensor")
     if labels.shape == tokens.shape:
         return labels
     if labels.shape == tokens.shape[:1]:

@@ -69,9 +69,11 @@ def visible_in(
     """Which keys the rows of a pattern may see.
 
     Raises:
-        TypeError: The mask is not of bools.
+        TypeError: The mask is not of bools, or the pattern no tensor.
         ValueError: The pattern or the mask has other axes.
     """
+    if not isinstance(pattern, Tensor):
+        raise TypeError(f"wanted a pattern [B H Tq Tk], got {type(pattern).__name__}")
     if pattern.dim() != 4 or not pattern.is_floating_point():
         raise ValueError(
             f"wanted a pattern [B H Tq Tk] of floats, got {pattern.dtype} {list(pattern.shape)}"

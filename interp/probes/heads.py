@@ -138,8 +138,8 @@ def head_statistics(
 
 def _cut(x: Tensor | None, tokens: Tensor, batch_size: int | None) -> Sequence[Any]:
     """Batches of examples; of None, as many."""
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+        raise ValueError(f"batch_size must be a whole number, at least 1; got {batch_size!r}")
     size = max(1, len(tokens)) if batch_size is None else batch_size
     return [None] * len(tokens.split(size)) if x is None else x.split(size)
 
@@ -200,7 +200,13 @@ class HeadStatisticsStream:
         return self
 
     def result(self) -> HeadStatistics:
-        """The means so far."""
+        """The means so far.
+
+        Raises:
+            RuntimeError: There was no batch yet.
+        """
+        if not self._sums.total:
+            raise RuntimeError("no batch was looked at yet; call .update(tokens) first")
         curves = None
         if "per_position" in self.also:
             curves = PositionStatistics(**self._sums.means(per_position=True))

@@ -70,7 +70,12 @@ def room_of(model: Model) -> Room:
 
 def seeded(generator: torch.Generator | None) -> torch.Generator:
     """The generator, or one with a fixed seed: a probe gives the same answer each time."""
-    return torch.Generator().manual_seed(0) if generator is None else generator
+    if generator is None:
+        return torch.Generator().manual_seed(0)
+    if not isinstance(generator, torch.Generator):
+        got = type(generator).__name__
+        raise TypeError(f"generator is a torch.Generator, or None for a fixed seed; got {got}")
+    return generator
 
 
 @dataclass(frozen=True)

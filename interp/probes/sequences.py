@@ -103,8 +103,8 @@ class Room:
         self, period: int, *, n: int, length: int, generator: torch.Generator
     ) -> Int[Tensor, "n length"]:
         """BOS, then a block of `period` distinct random tokens again and again."""
-        if n < 1:
-            raise ValueError(f"n_sequences must be at least 1, got {n}")
+        if not isinstance(n, int) or n < 1:
+            raise ValueError(f"n_sequences must be a whole number, at least 1; got {n!r}")
         ordinary = [t for t in range(self.n_tokens) if t != self.bos_token]
         order = torch.rand(n, len(ordinary), generator=generator).argsort(-1)[:, :period]
         block = torch.tensor(ordinary)[order]

@@ -47,10 +47,12 @@ def head_score(
         memory: Bytes that may be held at a time beside a forward pass.
 
     Raises:
-        TypeError: There is no model to run.
+        TypeError: There is no model to run; the target is no function.
         ValueError: The target is no slot of a key for each token.
     """
     check_model(model)
+    if not callable(target):
+        raise TypeError(f"target is a function of tokens, got {type(target).__name__}")
     key = _checked(target(tokens), tokens)
     means = _Means(lambda layer: [key], progress, memory)
     means.run(model, tokens, mask=mask, rows=rows, hooks=hooks)
@@ -117,11 +119,11 @@ def offset_profile(
 
     Raises:
         TypeError: There is no model to run.
-        ValueError: `max_distance` is negative.
+        ValueError: `max_distance` is negative, or no whole number.
     """
     check_model(model)
-    if max_distance < 0:
-        raise ValueError(f"distances are from 0 on, got max_distance={max_distance}")
+    if not isinstance(max_distance, int) or max_distance < 0:
+        raise ValueError(f"distances are whole numbers from 0 on, got {max_distance=!r}")
     check_ids(tokens)
     back = range(min(max_distance + 1, max(1, tokens.shape[1])))
 
