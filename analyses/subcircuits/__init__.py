@@ -1,0 +1,1 @@
+"""Parts of an induction circuit, given or prevented all through training."""
