@@ -1,6 +1,7 @@
 """Training that scales: parts of a batch, lower precision, several processes, one result."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -227,3 +228,18 @@ def test_lost_process_ends_the_run_with_a_message_and_one_process_goes_on(tmp_pa
     with pytest.raises(Cancelled):
         interp.train(config, task, out=out, resume=True, progress=cancel_at(10), **options)
     assert interp.Run(out).metrics[-1]["step"] >= 8
+
+
+def test_a_signal_to_one_process_stops_all_and_the_run_is_saved(tmp_path):
+    out = tmp_path / "a"
+    processes = started(out, "--steps", "100000", size=2)
+    deadline = time.monotonic() + 120
+    while not checkpoint_steps(out) or checkpoint_steps(out)[-1] < 8:
+        assert time.monotonic() < deadline
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.1)
+    processes[1].terminate()
+    codes, said = ended(processes)
+    assert codes == [128 + signal.SIGTERM] * 2, said
+    assert "is saved, and goes on with resume=True" in said[0]
+    assert not interp.Run(out).finished

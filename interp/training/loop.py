@@ -143,7 +143,7 @@ class _Loop:
         with shown(progress, self.folder.name, steps=steps) as report:
             while trainer.step < steps:
                 begun = time.perf_counter()
-                trainer.advance()
+                trainer.advance(self.stop.signal or 0)
                 loss = trainer.window.losses[-1]
                 trainer.seconds += time.perf_counter() - begun
                 self._measure_and_save()
@@ -220,7 +220,9 @@ class _Loop:
         return line | best_heads(model, self.evaluated)
 
     def _stop_if_asked(self) -> None:
-        trainer, asked = self.trainer, self.workers.largest(self.stop.signal or 0)
+        trainer, asked = self.trainer, self.stop.signal or 0
+        if self.workers.size > 1:  # all must know of it, and asking waits for the device
+            asked = trainer.stopped_by() if trainer.step % LOOK_EVERY == 0 else 0
         if not asked or trainer.step >= trainer.options.steps:
             return
         self._save()

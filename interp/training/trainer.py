@@ -20,6 +20,7 @@ from interp.training.data import Draw
 from interp.training.honoured import check_parts
 from interp.training.options import TrainingOptions
 from interp.training.steering import Listener, rows_in
+from interp.training.stopping import SIGNALS
 from interp.training.workers import Workers
 
 RAW_PREFIX = "reparametrised."  # of weights as they are trained, where other ones are saved
@@ -33,10 +34,11 @@ class Window:
     hits: list[Float[Tensor, ""]] = field(default_factory=list)
     penalties: list[Float[Tensor, ""]] = field(default_factory=list)
 
-    def add(self, seen: Float[Tensor, "3"]) -> None:
+    def add(self, loss: Tensor, hits: Tensor, penalty: Tensor) -> None:
         """Keep a step's loss, accuracy and penalty."""
-        for kept, value in zip((self.losses, self.hits, self.penalties), seen, strict=True):
-            kept.append(value)
+        self.losses.append(loss)
+        self.hits.append(hits)
+        self.penalties.append(penalty)
 
     def clear(self) -> None:
         """Begin anew."""
@@ -102,26 +104,32 @@ class Trainer:
         self.scaler = torch.amp.GradScaler(workers.device.type, enabled=scaled)
         self.generator = torch.Generator().manual_seed(options.seed)
         self.step, self.seconds, self.tokens, self.window = 0, 0.0, 0, Window()
+        self.asked = self._flags(0)
 
-    def advance(self) -> None:
-        """One update of the weights."""
+    def advance(self, asked: int = 0) -> None:
+        """One update of the weights.
+
+        Args:
+            asked: The signal that asks this process to stop, or 0; told to all of them in `asked`.
+        """
         batch = self.draw(self.options.batch_size, self.generator)
         rate = self.options.learning_rate_at(self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        seen = self._backward(batch)
+        seen = self.workers.summing(torch.cat([self._backward(batch), self._flags(asked)]))
         if self.options.clip_norm is not None:
             self.scaler.unscale_(self.optimizer)
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip_norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        self.window.add(seen)
+        *values, self.asked = seen().tensor_split((1, 2, 3))
+        self.window.add(*(value[0] for value in values))
         self.step += 1
         self.tokens += int(batch.mask.sum())
 
     def _backward(self, batch: Batch) -> Float[Tensor, "3"]:
-        """Add the batch's gradient; its loss, accuracy and penalty, means over the whole batch.
+        """Add the batch's gradient; this process's share of its loss, accuracy and penalty.
 
         Each part is divided by the whole batch's number of targets: a mean of the parts' means
         would weigh tokens by who they came with.
@@ -136,7 +144,17 @@ class Trainer:
                 with self.workers.alone(self.forward):
                     sums.append(self._backward_part(part, scored))
             sums.append(self._backward_part(parts[-1], scored))
-        return self.workers.total(torch.stack(sums).sum(0)) / scored
+        return torch.stack(sums).sum(0) / scored
+
+    def _flags(self, asked: int) -> Float[Tensor, " signal"]:
+        """One where this process is asked to stop by a signal."""
+        flags = [float(asked == number) for number in SIGNALS]
+        return torch.tensor(flags, device=self.workers.device)
+
+    def stopped_by(self) -> int:
+        """The signal that some process was asked to stop by at the last step, or 0."""
+        counts = zip(SIGNALS, self.asked.tolist(), strict=True)
+        return max((number for number, count in counts if count), default=0)
 
     def _backward_part(self, batch: Batch, scored: int) -> Float[Tensor, "3"]:
         """Add a part's gradient; the sums of its losses and hits, and its penalty likewise."""

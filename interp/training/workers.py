@@ -6,9 +6,10 @@ a run can go on with another number of them. One process writes the folder.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from interp.tasks import Batch
+
+CPU_BUCKET = 4  # MB of gradients that are sent at a time
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,12 @@ class Workers:
 
         ids = [self.device] if self.device.type == "cuda" else None
         # Buffers are constants (tables of positions): nothing to send before each step.
-        return DistributedDataParallel(
-            model, device_ids=ids, broadcast_buffers=False, gradient_as_bucket_view=True
-        )
+        known = signature(DistributedDataParallel).parameters
+        name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+        how: dict[str, Any] = {name: False, "gradient_as_bucket_view": True}
+        if self.device.type == "cpu":  # send while the rest is computed: the default is for GPUs
+            how["bucket_cap_mb"] = CPU_BUCKET
+        return DistributedDataParallel(model, device_ids=ids, **how)
 
     def alone(self, model: nn.Module) -> AbstractContextManager[None]:
         """Backward passes inside add to this process's gradients only: others will follow."""
@@ -59,19 +65,18 @@ class Workers:
 
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
-    def total(self, x: Tensor) -> Tensor:
-        """The sum over processes."""
-        if self.size > 1:
-            dist.all_reduce(x)
-        return x
-
-    def largest(self, number: int) -> int:
-        """The largest that any process gave."""
+    def summing(self, x: Tensor) -> Callable[[], Tensor]:
+        """Begin to sum over processes; what is returned waits for the sum and gives it."""
         if self.size == 1:
-            return number
-        given = torch.tensor(number, device=self.device)
-        dist.all_reduce(given, dist.ReduceOp.MAX)
-        return int(given)
+            return lambda: x
+        work = dist.all_reduce(x, async_op=True)
+        assert work is not None  # as for every process of the group
+
+        def summed() -> Tensor:
+            work.wait()
+            return x
+
+        return summed
 
     def from_main(self, value: Any) -> Any:
         """What the first process gave."""
