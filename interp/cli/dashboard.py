@@ -1,5 +1,6 @@
 """`interp dashboard`: the views in a browser."""
 
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -29,6 +30,8 @@ def open_dashboard(
         if not run.exists():
             raise FileNotFoundError(f"there is no folder or file {run}")
     command = command_line(runs or [], script=pages(), port=port, browser=browser)
+    if os.name == "posix":  # this process becomes the server: whoever ends it ends that
+        os.execv(command[0], command)
     raise typer.Exit(subprocess.run(command, check=False).returncode)
 
 
