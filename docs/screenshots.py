@@ -1,7 +1,13 @@
-"""Pictures of every page: `python -m docs.screenshots OUT [desktop|phone|wide ...]`."""
+"""Pictures of every page: `python -m docs.screenshots OUT [WINDOW|THEME|PAGE ...]`.
 
+`python -m docs.screenshots readme` takes the two that the README shows.
+"""
+
+import io
 import sys
 from pathlib import Path
+
+from PIL import Image
 
 from tests.dashboard.browser import browsing, serving, settled
 
@@ -36,6 +42,19 @@ def main(out: Path, windows: list[str], themes: list[str], pages: list[str]) -> 
                 shoot(address, out, window, theme, pages)
 
 
+def for_readme(folder: Path) -> None:
+    """The two pictures of the README."""
+    size = dict(zip(("width", "height"), WINDOWS["desktop"], strict=True))
+    with serving() as address, browsing(viewport=size, color_scheme="light") as page:
+        for name in ("start", "attention"):
+            where = "" if name == "start" else name
+            page.goto(f"{address}/{where}{QUERY.get(name, '')}")
+            settled(page)
+            picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+            picture = picture.quantize(256, dither=Image.Dither.NONE)  # under 200 kB
+            picture.save(folder / f"dashboard-{name}.png", optimize=True)
+
+
 QUERY = {
     "attention": "?layer=1&head=3",
     "interventions": "?cut=L1H0&cut=L1H3",
@@ -43,6 +62,9 @@ QUERY = {
 
 if __name__ == "__main__":
     asked = set(sys.argv[2:])
+    if sys.argv[1] == "readme":
+        for_readme(Path(__file__).parent)
+        sys.exit()
     main(
         Path(sys.argv[1]),
         [w for w in WINDOWS if w in asked] or list(WINDOWS),
