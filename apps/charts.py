@@ -1,7 +1,7 @@
 """How every chart stands on a page: its question, how to read it, its numbers, what it exports."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,6 +12,7 @@ from interp import plots
 
 MOST_ROWS = 5000  # of a table of numbers on the page; exports have them all
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
+MOST_BESIDE = 8  # heads of a layer, in half of a page
 NARROWEST = 320  # pixels; any screen has them
 SCROLLED = """<style>
 .st-key-chart-{key} .stElementContainer:has(.stPlotlyChart) {{ overflow-x: auto; }}
@@ -130,6 +131,13 @@ def clicked(key: str) -> tuple[int, int] | None:
     if not points:
         return None
     return round(points[0]["y"]), round(points[0]["x"])
+
+
+def side_by_side(chosen: Any, spec: Any) -> Sequence[Any]:
+    """Two places for pictures of all heads: below each other where there are many heads."""
+    if chosen.opened.model.config.n_heads > MOST_BESIDE:
+        return st.container(), st.container()
+    return st.columns(spec, gap="large")
 
 
 def head_table(table: pd.DataFrame, key: str, on_select: Callable[[str], None]) -> None:

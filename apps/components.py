@@ -3,20 +3,22 @@
 Tokens reach the page as `textContent`, so no token is markup. Nothing is loaded from elsewhere.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import streamlit as st
 from streamlit.components.v2 import component
 
+from apps.sources import UnreadableError
 from interp.plots import visible
 
 LONGEST_HOVER = 256  # tokens; beyond, only the pinned row's weights are sent
 
 STRIP_CSS = """
 .strip { font-family: var(--st-code-font), ui-monospace, monospace; font-size: 0.84rem;
-  line-height: 2.1; outline: none; border-radius: 6px; }
+  line-height: 2.1; outline: none; border-radius: 6px; max-height: 15rem; overflow-y: auto; }
 .strip:focus-visible { box-shadow: 0 0 0 2px var(--st-primary-color); }
 .token { display: inline-block; padding: 0 0.34em; margin: 1px; border: 1.5px solid transparent;
   border-radius: 4px; cursor: pointer; unicode-bidi: isolate; white-space: pre;
@@ -66,6 +68,8 @@ export default function ({ data, parentElement, setTriggerValue }) {
     if (event.key in moves) { event.preventDefault(); setTriggerValue("move", moves[event.key]); }
   };
   paint(data.pinned);
+  const pinned = spans[data.pinned];
+  if (pinned) root.scrollTop = pinned.offsetTop - root.offsetTop - root.clientHeight / 2;
 }
 """
 
@@ -105,6 +109,15 @@ export default function ({ data }) {
   window.dispatchEvent(new PopStateEvent("popstate"));
 }
 """
+
+
+@contextmanager
+def in_a_sentence() -> Iterator[None]:
+    """A part of a page that may be impossible: it says why, and what follows is drawn."""
+    try:
+        yield
+    except UnreadableError as error:
+        st.text(str(error))
 
 
 @st.cache_resource(show_spinner=False)

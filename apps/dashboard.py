@@ -27,6 +27,8 @@ STYLE = """<style>
 .stMainBlockContainer h1 { font-size: 2rem; padding-top: 0; }
 [data-testid=stSidebarUserContent] { padding-top: 0.4rem; }
 [data-testid=stPageLink] p { white-space: normal; overflow: visible; text-overflow: clip; }
+.stButton p { white-space: normal; overflow: visible; text-overflow: clip; }
+.st-key-cards [data-testid=stMetricValue] { font-size: clamp(1.5rem, 2vw, 2.25rem); }
 @media (max-width: 640px) {
   [class*=st-key-head-] { flex-wrap: wrap; }
   [class*=st-key-head-] > :first-child { flex: 1 0 100%; }

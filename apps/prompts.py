@@ -32,7 +32,9 @@ class Prompt:
 
     @property
     def reads_on(self) -> bool:
-        """Whether what is asked for is the next token."""
+        """Whether what is asked for is the next token; not where nothing is asked."""
+        if all(answer == UNSCORED for answer in self.answers):
+            return False
         pairs = zip(self.answers[:-1], self.tokens[1:], strict=True)
         return all(answer in (UNSCORED, token) for answer, token in pairs)
 

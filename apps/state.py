@@ -155,9 +155,13 @@ def work_out(question: Callable[..., T], opened: Opened, *args: Any, words: str)
     if before is not None:
         return before
     bar = st.progress(0.0, text=words)
-    found = question(
-        opened, *args, progress=lambda done, total: bar.progress(done / total, text=words)
-    )
+    try:
+        found = question(
+            opened, *args, progress=lambda done, total: bar.progress(done / total, text=words)
+        )
+    except sources.UnreadableError:
+        bar.empty()
+        raise
     bar.empty()
     _shelf().put(_key(question, opened, args), found)
     return found

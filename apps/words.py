@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from apps.answers.reading import ScoreCard
+from apps.prompts import task_of
 from apps.sources import Opened
 from interp.plots.text import listing, rounded
 from interp.probes import InductionHeads
@@ -23,7 +24,8 @@ def name_of(head: Head) -> str:
 
 def places(opened: Opened) -> tuple[str, str]:
     """What the positions are called that the task asks at, and the others."""
-    task = opened.task.name if opened.task is not None else ""
+    asked = task_of(opened)
+    task = asked.name if asked is not None else ""
     return PLACES.get(task, ("where the task asks", "elsewhere"))
 
 

@@ -167,6 +167,14 @@ def values(opened: Opened, metric: str, prompt: Prompt | None) -> np.ndarray:
     return as_floats(getattr(found, "broad_entropy" if "normalized" in metric else metric))
 
 
+def highest(scores: np.ndarray) -> tuple[int, int] | None:
+    """The head with the highest score [L H]; None where no head has one."""
+    if not np.isfinite(scores).any():
+        return None
+    layer, head = np.unravel_index(np.nanargmax(scores), scores.shape)
+    return int(layer), int(head)
+
+
 def induction_heads(opened: Opened) -> probes.InductionHeads | None:
     """The induction heads, with evidence; None if the model has no room for the trials."""
     try:

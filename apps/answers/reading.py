@@ -1,5 +1,6 @@
 """What the model predicts: losses, top tokens, the logit lens, who wrote the answer."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -150,6 +151,7 @@ def attribution(opened: Opened, prompt: Prompt, position: int, most: int) -> Par
     found = lens.direct_logit_attribution(opened.model, batch.tokens, answer)
     largest = found.effect.abs().topk(min(most, len(found.effect))).indices.sort().values.tolist()
     labels = [PART_NAMES.get(name, name) for name in found.components]
+    labels = [re.sub(r"^(\d+)_mlp_out$", r"MLP \1", label) for label in labels]
     return Parts(
         labels=[labels[i] for i in largest],
         effects=[float(found.effect[i]) for i in largest],

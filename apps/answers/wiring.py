@@ -11,6 +11,7 @@ from interp.plots import Edge
 from interp.plots.arrays import as_floats
 from interp.probes import InductionHeads
 
+MOST_EDGES, LEAST_SHARE = 40, 40  # edges; per cent of the largest
 SEQUENCES = 8  # a period: enough for the picture, and quick
 
 
@@ -92,6 +93,15 @@ def composition(opened: Opened, kind: str) -> np.ndarray:
     model = own_transformer(opened)
     assert kind in ("Q", "K", "V")
     return as_floats(circuits.composition_scores(model, kind, subtract_baseline=True))
+
+
+def readable_share(opened: Opened, kind: str) -> int:
+    """Per cent of the largest score over which few enough edges are left to be read: 40 or more."""
+    sizes = np.abs(composition(opened, kind))
+    sizes = np.sort(sizes[np.isfinite(sizes)])[::-1]
+    if len(sizes) <= MOST_EDGES or not sizes[0]:
+        return LEAST_SHARE
+    return max(LEAST_SHARE, min(100, int(np.ceil(100 * sizes[MOST_EDGES] / sizes[0]))))
 
 
 def top_score(scores: np.ndarray) -> float:

@@ -7,7 +7,7 @@ import streamlit as st
 from apps import lines, state
 from apps.answers import heads
 from apps.answers.heads import What
-from apps.charts import chart, clicked
+from apps.charts import chart, clicked, side_by_side
 from apps.components import token_strip
 from apps.state import Chosen, answer
 from interp import plots
@@ -136,7 +136,7 @@ def draw() -> None:
     st.title(f"Attention of {chosen.head_name}")
     strip(chosen)
     shown = controls()
-    left, right = st.columns([3, 2], gap="large")
+    left, right = side_by_side(chosen, [3, 2])
     with left:
         big_picture(chosen, *shown)
     with right:

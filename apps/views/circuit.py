@@ -7,8 +7,8 @@ import streamlit as st
 
 from apps import lines, state
 from apps.answers import heads, wiring
-from apps.charts import chart, literal
-from apps.sources import UnreadableError
+from apps.charts import chart, literal, side_by_side
+from apps.components import in_a_sentence
 from apps.state import Chosen, answer
 from interp import plots
 
@@ -36,7 +36,7 @@ def induction(chosen: Chosen) -> None:
         found = answer(wiring.induction, chosen.opened, heads_found)
     st.markdown(literal(found.found.verdict))
     if not found.edges:
-        st.caption("No edge to draw. At an earlier checkpoint there may be none yet.")
+        st.caption("No edge to draw." + (" Another checkpoint may have some." * bool(chosen.steps)))
         return
     left, right = st.columns([3, 2], gap="large")
     with left:
@@ -71,11 +71,12 @@ def composition(chosen: Chosen) -> None:
         st.caption("This model has one layer: no head can read another.")
         return
     st.caption("A weak score is no proof of absence: pairs that work can lie below random.")
-    share = st.slider("Draw edges over this share of the largest", 0, 100, 40, key="edges",
+    share = st.slider("Draw edges over this share of the largest", 0, 100,
+                      answer(wiring.readable_share, chosen.opened, kind), key="edges",
                       format="%d %%", bind="query-params")  # fmt: skip
-    left, right = st.columns(2, gap="large")
+    left, right = side_by_side(chosen, 2)
     with left:
-        least = round(top * share / 100, 3)
+        least = float(f"{top * share / 100:.3g}")
         fig = plots.composition_graph(scores, kind=kind, threshold=least, theme=chosen.theme)
         python = lines.composition(chosen.opened, kind, least)
         chart(fig, "composition-graph", python=python)
@@ -91,11 +92,8 @@ def draw() -> None:
     st.title("Which heads work together?")
     above, below = st.container(), st.container()
     for place, part in ((below, composition), (above, induction)):  # the quick one first
-        with place:
-            try:
-                part(chosen)
-            except UnreadableError as error:
-                st.text(str(error))
+        with place, in_a_sentence():
+            part(chosen)
 
 
 draw()

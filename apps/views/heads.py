@@ -8,15 +8,17 @@ import streamlit as st
 
 from apps import lines, state
 from apps.answers import heads
-from apps.charts import chart, clicked, head_table, literal
+from apps.charts import chart, clicked, head_table, literal, side_by_side
 from apps.prompts import Prompt, samples
 from apps.sources import Opened, UnreadableError, steps_of
 from apps.state import Chosen, answer
 from apps.words import NEAR_UNIFORM, name_of
 from interp import plots
+from interp.plots.text import listing
 
 OVER = {"samples": "held-out samples", "prompt": "this prompt"}
 HINT = "click a cell to select the head"
+NO_OTHER = "(no other run)"  # no folder is called so
 SHOW = {"side": "side by side", "difference": "difference"}
 TABLE = ("induction", "previous_token", "duplicate_token", "sink", "normalized_entropy",
          "mean_distance", "write_norm")  # fmt: skip
@@ -50,7 +52,7 @@ def second(chosen: Chosen) -> Opened | None:
     """What to compare with: another run, another checkpoint."""
     found = state.available()
     with st.expander("Compare with another run or checkpoint", bind="query-params", key="more"):
-        names = ["nothing", *found]
+        names = [NO_OTHER, *found]
         state.kept("run_b", names, names[0])
         name = st.selectbox("Run B", names, key="run_b", bind="query-params")
         if name not in found:
@@ -142,7 +144,7 @@ def table(chosen: Chosen, over: Prompt | None, metric: str, values: Any) -> pd.D
 def note_on_uniform(chosen: Chosen, over: Prompt | None) -> None:
     """That near-uniform is a finding, not a fault."""
     uniform = answer(heads.statistics, chosen.opened, over).near_uniform(NEAR_UNIFORM)
-    listed = ", ".join(map(name_of, uniform)) or "none"
+    listed = listing([name_of(head) for head in uniform], 8) or "none"
     st.caption(
         literal(
             f"Near-uniform at {NEAR_UNIFORM:g} or more: {listed}. This is real, not a fault, and "
@@ -158,7 +160,7 @@ def draw() -> None:
     st.title("Heads")
     metric, over = controls(chosen)
     values = answer(heads.values, chosen.opened, metric, over)
-    left, right = st.columns([1, 1], gap="large")
+    left, right = side_by_side(chosen, [1, 1])
     with left:
         python = lines.mosaic(chosen.opened, over, metric)
         fig = figure(chosen, metric, values)

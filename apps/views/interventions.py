@@ -5,18 +5,24 @@ from functools import partial
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from apps import lines, state
 from apps.answers import carrying, cutting, heads
 from apps.answers.instead import KINDS, Instead
 from apps.answers.reading import Guess
 from apps.charts import chart, clicked, literal
+from apps.components import in_a_sentence
 from apps.prompts import label_of
 from apps.sources import UnreadableError
 from apps.state import Chosen, answer
 from apps.words import name_of, places
 from interp import plots
+from interp.ablation import HeadSweep
+from interp.plots import scales
+from interp.plots.arrays import some
 
+MOST_CHOICES = 1024  # tokens of a larger vocabulary are chosen from the prompt
 FIRST, MORE = ("zero", "mean"), "more …"
 
 
@@ -86,6 +92,7 @@ def side_by_side(chosen: Chosen, cut: cutting.Heads, kind: Instead) -> None:
     found = answer(cutting.cut, chosen.opened, chosen.prompt, cut, kind, chosen.pin)
     limits = (0.0, math.log(chosen.opened.model.config.vocab_out))
     names = " ".join(map(name_of, cut)) or "nothing"
+    st.caption(f"dark = expected, yellow = a blind guess ({limits[1]:.2f} nats)")
     left, right = st.columns(2, gap="large")
     columns = [
         (left, "As it is", found.clean, found.clean_top),
@@ -100,7 +107,10 @@ def side_by_side(chosen: Chosen, cut: cutting.Heads, kind: Instead) -> None:
             st.caption(f"says after token {chosen.pin}: {said(top)}")
     if cut:
         st.markdown("##### What changed (Δloss in nats, ablated − clean)")
-        st.caption("blue = the loss rises without them: they were helping · red = it falls")
+        st.caption(
+            "blue = the loss rises without them: they were helping · red = it falls · "
+            f"full colour = {scales.limits(found.difference, 'effect')[1]:.2g} nats or more"
+        )
         html = plots.token_html(
             chosen.prompt.labels, found.difference, kind="effect", theme=chosen.theme
         )
@@ -114,7 +124,7 @@ def said(top: list[Guess]) -> str:
 
 def group_bars(chosen: Chosen, cut: cutting.Heads, kind: Instead) -> None:
     """Together, each, and each kept alone, over samples."""
-    words = f"Cutting {len(cut)} heads"
+    words = f"Cutting {some(len(cut), 'head')}"
     bars = state.work_out(cutting.group, chosen.opened, None, cut, kind, words=words)
     fig = plots.effect_bars(
         bars.labels,
@@ -144,6 +154,21 @@ def select_cell(key: str) -> None:
         state.select(*cell)
 
 
+def swept(chosen: Chosen, kind: str, cancel: DeltaGenerator) -> HeadSweep:
+    """The sweep, worked out; then the button that cancels it goes."""
+    words = "Cutting each head in turn"
+    try:
+        given = instead(chosen, kind, over_samples=True)
+        found = state.work_out(heads.sweep, chosen.opened, None, given, words=words)
+    except UnreadableError:
+        st.session_state["sweep"] = False
+        cancel.empty()
+        raise
+    st.session_state["sweep"] = False
+    cancel.empty()
+    return found
+
+
 def sweep(chosen: Chosen, kind: str) -> None:
     """Every head cut alone, when it is asked for."""
     st.markdown("#### Every head, cut alone")
@@ -156,11 +181,7 @@ def sweep(chosen: Chosen, kind: str) -> None:
             st.session_state["sweep"] = True
         place = st.empty()
         place.button("Cancel", on_click=stop, key="cancel-sweep")
-        words = "Cutting each head in turn"
-        given = instead(chosen, kind, over_samples=True)
-        found = state.work_out(heads.sweep, chosen.opened, None, given, words=words)
-        place.empty()
-    st.session_state["sweep"] = False
+        found = swept(chosen, kind, place)
     metric = heads.METRICS["effect"]
     fig = plots.head_heatmap(
         found.effect, kind="effect", name=metric.name, formula=metric.formula,
@@ -187,7 +208,10 @@ def patching(chosen: Chosen) -> None:
     opened, prompt = chosen.opened, chosen.prompt
     right = answer(carrying.answer_at, opened, prompt, chosen.pin)
     present = list(dict.fromkeys(prompt.tokens))
+    unlike = (right + 1) % opened.model.config.d_vocab
     vocabulary = list(range(opened.model.config.d_vocab))
+    if len(vocabulary) > MOST_CHOICES:
+        vocabulary = sorted({*present, unlike})
     label = partial(answer, label_of, opened)
     wanted = literal(plots.visible(label(right)))
     st.caption(
@@ -198,19 +222,15 @@ def patching(chosen: Chosen) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         first = present.index(right) if right in present else 0
         old = st.selectbox("Replace", present, first, format_func=label, key=f"old{chosen.pin}")
-        unlike = (right + 1) % len(vocabulary)
-        new = st.selectbox("by", vocabulary, unlike, format_func=label, key=f"new{chosen.pin}")
+        place = vocabulary.index(unlike)
+        new = st.selectbox("by", vocabulary, place, format_func=label, key=f"new{chosen.pin}")
         by = st.segmented_control("Carry over each", ["head", "position"], default="head",
                                   required=True, key="carry", bind="query-params")  # fmt: skip
         asked = (prompt, (int(old), int(new)), chosen.pin, str(by))
         known = state.known(carrying.patched, opened, *asked)
         if known is None and not st.button("Patch", icon=":material/swap_horiz:"):
             return
-    try:
-        values = state.work_out(carrying.patched, opened, *asked, words="Patching each place")
-    except UnreadableError as error:
-        st.text(str(error))
-        return
+    values = state.work_out(carrying.patched, opened, *asked, words="Patching each place")
     fig = plots.patching_heatmap(
         values, across=str(by), labels=prompt.labels if by == "position" else None,
         theme=chosen.theme,
@@ -228,16 +248,18 @@ def draw() -> None:
         cut = pick_heads(chosen)
     with right:
         name = pick_kind()
-    if cut:
-        side_by_side(chosen, cut, instead(chosen, name, over_samples=False))
-    else:
-        side_by_side(chosen, cut, Instead("zero"))
-    if cut:
-        group_bars(chosen, cut, instead(chosen, name, over_samples=True))
-    else:
+    with in_a_sentence():
+        kind = instead(chosen, name, over_samples=False) if cut else Instead("zero")
+        side_by_side(chosen, cut, kind)
+    if not cut:
         st.info("Choose heads above to cut them, here and over held-out samples.")
-    sweep(chosen, name)
-    patching(chosen)
+    with in_a_sentence():
+        if cut:
+            group_bars(chosen, cut, instead(chosen, name, over_samples=True))
+    with in_a_sentence():
+        sweep(chosen, name)
+    with in_a_sentence():
+        patching(chosen)
 
 
 draw()

@@ -40,7 +40,7 @@ def cards(chosen: Chosen) -> None:
     """Loss, accuracy, the best induction head, how many heads are near-uniform."""
     card = answer(reading.score_card, chosen.opened)
     induction = answer(heads.values, chosen.opened, "induction", None)
-    best = divmod(int(induction.argmax()), induction.shape[1])
+    best = heads.highest(induction)
     uniform = answer(heads.statistics, chosen.opened, None).near_uniform()
     asked, rest = places(chosen.opened)
     with st.container(key="cards"):
@@ -57,8 +57,8 @@ def cards(chosen: Chosen) -> None:
         help="Over held-out samples.",
     )
     columns[2].metric(
-        "Highest induction score", f"{name_of(best)} · {induction[best]:.2f}", border=True,
-        help=heads.METRICS["induction"].formula,
+        "Highest induction score", f"{name_of(best)} · {induction[best]:.2f}" if best else "–",
+        border=True, help=heads.METRICS["induction"].formula,
     )  # fmt: skip
     columns[3].metric(
         "Near-uniform heads", f"{len(uniform)} of {induction.size}", border=True,

@@ -13,7 +13,7 @@ from interp.plots.figure import Figure, finish
 from interp.plots.text import escape, listing, rounded, sentence
 
 NEAR_UNIFORM = 0.9
-ROW = 46  # pixels
+ROW, CELL = 46, 44  # pixels: a layer; a head whose number can be read
 
 QUESTIONS = {
     "flow": "Which heads have a large {name}?",
@@ -84,6 +84,7 @@ def head_heatmap(
         theme=theme,
         height=max(150, ROW * min(len(array), 16) + 60),
         bar=grid.bar_words(kind, name),
+        least_width=80 + CELL * min(array.shape[1], 16),
     )
 
 
@@ -114,9 +115,10 @@ def _mosaic(
     series: str = "",
 ) -> list[Any]:
     few = max(values.shape) <= 16
+    side = 38 if values.shape[1] <= 12 else 28  # of a ring: it has to fit a cell
     numbers = {"x": "head", "y": "layer", "z": name}
     clipped = scales.beyond(values, span)
-    ring = {"symbol": "square-open", "size": 38} if few else {"symbol": "circle-open", "size": 16}
+    ring = {"symbol": "square-open", "size": side} if few else {"symbol": "circle-open", "size": 16}
     return [
         grid.colors(values, numbers=numbers, series=series, axes=axes),
         *grid.hatch(np.isnan(values), "not a number", missing=True, axes=axes),

@@ -16,9 +16,10 @@ CONFIG = {"responsive": True, "displaylogo": False, "showTips": False}
 
 # The library is unpacked once a page, whichever figure comes first, and shared by all. Pages of
 # nbconvert bring require.js, which must not catch it, and MathJax, which must not read our labels.
+# Where scripts may not run, as in a notebook that is not trusted, the words stand.
 FRAGMENT = """\
 <div id="{id}" class="tex2jax_ignore mathjax_ignore" role="img" aria-label="{alt}"
-  style="min-height:{height}px"></div>
+  style="min-height:{height}px">{alt}</div>
 <script type="text/javascript">(async () => {{
   const unpack = async (text) => {{
     const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
@@ -28,6 +29,7 @@ FRAGMENT = """\
   window.interpPlotly ??= window.Plotly ? Promise.resolve() : unpack("{library}");
   await window.interpPlotly;
   const spec = {spec};
+  document.getElementById("{id}").textContent = "";
   window.Plotly.newPlot("{id}", spec.data, spec.layout, {config});
 }})();</script>"""
 

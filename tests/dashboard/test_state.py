@@ -180,3 +180,57 @@ def test_a_copied_link_holds_the_comparison():
     at.selectbox(key="run_b").set_value("majority").run()  # which has no step 279
     assert healthy(at).select_slider(key="step_b").value == Run(BUNDLED / "majority").steps[-1]
     assert "only models of one shape can be compared" in words(at)
+
+
+def test_a_session_that_fails_in_the_middle_of_a_sweep_disturbs_no_other(monkeypatch):
+    class PulledPlugError(Exception):
+        pass
+
+    whole = heads.ablation.sweep
+
+    def half(model, batch, **options):
+        def pull(done: int, total: int) -> None:
+            if 2 * done >= total:
+                raise PulledPlugError
+
+        return whole(model, batch, **options | {"progress": pull})
+
+    first = app("interventions", run="majority", cut="L0H0", kind="mean")
+    second = app("attention", run="majority", pin="3")
+    before = values_of(second)
+    with monkeypatch.context() as broken:
+        broken.setattr(heads.ablation, "sweep", half)
+        next(b for b in first.button if b.label == "Sweep all heads").click().run()
+        assert "PulledPlugError" in first.exception[0].value + first.exception[0].message + str(
+            first.exception[0].proto.type
+        )
+        assert values_of(healthy(second.run())) == before
+    assert second.number_input(key="pin").value == 3
+    assert "cut" not in second.session_state
+    first.run()  # what it was asked for goes on where nothing is broken
+    assert any("Δloss" in chart.alt for chart in charts(healthy(first)))
+
+
+def test_a_model_without_a_loss_says_so_and_the_rest_is_drawn(shared: Path):
+    runs = [shared / "fixtures" / "tracr_reverse"]
+    start = healthy(app("start", runs=runs))
+    assert [metric.value for metric in start.metric][:3] == ["–", "–", "–"]
+    assert "there is no loss to speak of" in words(start)
+    at = healthy(app("interventions", runs=runs, cut="L0H0"))
+    assert "nothing is asked of these tokens" in words(at)
+    assert "What carries the answer?" in words(at)
+    assert not at.get("progress")
+
+
+def test_a_folder_may_be_called_whatever_it_likes(tmp_path: Path):
+    (tmp_path / "nothing").mkdir()
+    at = healthy(app("heads", runs=[BUNDLED / "majority", tmp_path / "nothing"]))
+    assert "can't be opened" not in words(at)
+
+
+def test_many_heads_stand_below_each_other_and_few_edges_are_drawn(tiny):
+    folder = tiny(n_layers=4, n_heads=12, d_model=48)
+    at = healthy(app("circuit", runs=[folder]))
+    assert not at.get("column")[2:]  # the sidebar's two
+    drawn = next(part.value for part in at.caption if part.value.startswith("showing"))
+    assert int(drawn.split()[1]) <= 45  # 40, and what rounding lets in
