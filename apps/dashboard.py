@@ -55,7 +55,8 @@ def pick_model() -> Opened:
         )
     elif steps:
         step = steps[0]
-    return state.opened(name, found[name], step)
+    with st.spinner("Reading the model"):
+        return state.opened(name, found[name], step)
 
 
 def next_sample() -> None:

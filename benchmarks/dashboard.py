@@ -40,7 +40,7 @@ ANSWERED = f"""(before) => document.querySelector('{QUIET}') && ({DRAWN})()
   && !document.querySelector('[data-testid=stMain] [data-stale=true]')
   && ({SAID})() !== before"""
 VERDICT = "() => document.querySelector('[data-testid=stMain] strong')"
-PROGRESS = "() => document.querySelector('[data-testid=stProgress], [data-testid=stSpinner]')"
+PROGRESS = "() => document.querySelector('[data-testid=stProgress]')"
 
 
 def measure(

@@ -117,8 +117,10 @@ def big_picture(chosen: Chosen, what: What, outline: Outline, full: bool) -> Non
 
 def small_pictures(chosen: Chosen) -> None:
     """All heads at a glance; a click chooses one."""
+    with st.spinner("Drawing all heads"):
+        small = answer(heads.thumbnails, chosen.opened, chosen.prompt)
     fig = plots.attention_thumbnails(
-        answer(heads.thumbnails, chosen.opened, chosen.prompt),
+        small,
         selected=(chosen.layer, chosen.head),
         causal=heads.is_causal(chosen.opened),
         title="Which head looks where?",

@@ -159,7 +159,8 @@ def draw() -> None:
     chosen = state.chosen()
     st.title("Heads")
     metric, over = controls(chosen)
-    values = answer(heads.values, chosen.opened, metric, over)
+    with st.spinner("Scoring the heads"):
+        values = answer(heads.values, chosen.opened, metric, over)
     left, right = side_by_side(chosen, [1, 1])
     with left:
         python = lines.mosaic(chosen.opened, over, metric)

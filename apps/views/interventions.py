@@ -34,7 +34,8 @@ def pick_heads(chosen: Chosen) -> cutting.Heads:
     kept = [name for name in st.session_state.get("cut", []) if name in names]
     if "cut" in st.session_state and kept != st.session_state["cut"]:
         st.session_state["cut"] = kept
-    groups = named_groups(chosen)
+    with st.spinner("Looking for groups of heads"):
+        groups = named_groups(chosen)
     with st.container(horizontal=True, gap="xsmall"):
         for words, group in groups.items():
             st.button(

@@ -23,7 +23,8 @@ MANY_HEADS = 48  # beyond, the verdict does without the sweep over all heads
 def verdict(chosen: Chosen) -> None:
     """The sentences that a newcomer reads first."""
     opened = chosen.opened
-    found = answer(heads.induction_heads, opened)
+    with st.spinner("Trying the heads on sequences that repeat"):
+        found = answer(heads.induction_heads, opened)
     said = [f"**{literal(induction_sentence(found))}**"]
     evenness = answer(heads.values, opened, "normalized_entropy", None)
     uniform = answer(heads.statistics, opened, None).near_uniform()

@@ -24,7 +24,8 @@ def curves(chosen: Chosen) -> None:
         format_func=lambda key: heads.METRICS[key].label, bind="query-params",
     )  # fmt: skip
     metric, about = str(metric), heads.METRICS[str(metric)]
-    grown = answer(growth.growth, opened, tuple(chosen.steps))
+    with st.spinner("Scoring the heads of each checkpoint"):
+        grown = answer(growth.growth, opened, tuple(chosen.steps))
     window = grown.window(metric)
     last = chosen.steps[-1]
     here = {"this checkpoint": opened.step} if opened.step and opened.step != last else {}
