@@ -1,16 +1,18 @@
 """Steering what forms: head statistics in the loss, and activations held through training."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 import interp
-from interp import probes
+from interp import probes, report
 from interp.cli import run as cli
 from interp.metrics import mean_loss
 from interp.probes import head_statistics
+from interp.report.page import page
 from interp.tasks import Batch
 from interp.training import Clamp, Clamped, Steer, held
 from interp.training.clamps import PATTERNS, VALUES
@@ -219,6 +221,15 @@ def test_steered_run_says_so_resumes_exactly_and_refuses_other_steering(tmp_path
     resumed = trained(tmp_path / "a", resume=True, **BOTH)
     assert same_weights(resumed.model, whole.model)
     assert untimed(resumed.metrics) == untimed(whole.metrics)
+
+
+def test_the_report_says_that_a_clamped_run_is_measured_free(tmp_path):
+    run = trained(tmp_path / "clamped", steps=2, **BOTH)
+    found = report.analyze(run.path)
+    assert "measured without them" in page(found)
+    described = {**found.subject.described, "training": {"clamps": []}}
+    free = replace(found, subject=replace(found.subject, described=described))
+    assert "measured without them" not in page(free)
 
 
 FILE = """

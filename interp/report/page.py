@@ -135,4 +135,6 @@ def _footer(findings: Findings) -> str:
     shown = f"Step {subject.step}; {len(subject.batch)} held-out sequences."
     if subject.run is None:
         shown = f"{len(subject.batch)} sequences, sampled from the model itself where it can."
+    if subject.described.get("training", {}).get("clamps"):
+        shown += " It was trained under clamps (see config.json); here it is measured without them."
     return f"{shown} Every number is in report.json beside this page. {versions}"
