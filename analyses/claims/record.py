@@ -1,30 +1,12 @@
-"""One claim about attention, what was measured here, and what to say of it."""
+"""How claims are measured: the least time of interleaved rounds, and what memory is added."""
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
 
-Verdict = Literal["holds", "holds with a condition", "does not hold"]
+from interp.report.claims import Claim, Verdict
 
-
-@dataclass(frozen=True)
-class Claim:
-    """What is said, what was found, and by which code.
-
-    Attributes:
-        claim: The statement as it circulates.
-        measured: Numbers by name.
-        verdict: Whether it holds here.
-        because: The verdict in a sentence.
-        path: The code that ran.
-    """
-
-    claim: str
-    measured: Mapping[str, Any]
-    verdict: Verdict
-    because: str
-    path: str
+__all__ = ["Claim", "Verdict", "peak_added", "seconds", "slope"]
 
 
 def seconds(
@@ -46,3 +28,25 @@ def seconds(
             actions[name]()
             found[name].append(time.perf_counter() - start)
     return {name: min(times) for name, times in found.items()}
+
+
+def peak_added(action: Callable[[], object]) -> float:
+    """MiB that an action holds at most, above what the process held before; on Linux only."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = _memory("VmRSS:")
+    action()
+    return max(0, _memory("VmHWM:") - before) / 2**10
+
+
+def _memory(name: str) -> int:
+    """KiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))
+
+
+def slope(by_size: Mapping[int, float]) -> float:
+    """The exponent of a cost: the slope of log cost over log size, by least squares."""
+    import numpy as np
+
+    sizes, costs = np.log(list(by_size)), np.log(list(by_size.values()))
+    return float(np.polyfit(sizes, costs, 1)[0])

@@ -1,6 +1,7 @@
-"""Small attention-only models on repeated tokens: the same sizes, steps and data for all."""
+"""Small models on small tasks: the same sizes, steps and data for all that are compared."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from interp.tasks import Batch
 
 LENGTH = 48
 TASK: dict[str, Any] = {"vocab": 32, "length": LENGTH, "min_period": 6, "max_period": 24}
+SIZES: dict[str, Any] = {"n_layers": 2, "n_heads": 4, "d_model": 64, "positional": "rotary"}
 
 
 @dataclass(frozen=True)
@@ -30,42 +32,72 @@ class Trained:
     loss: float
     best_induction: float
 
-    @torch.no_grad()
-    def loss_of(self, batch: Batch, **call: Any) -> Tensor:
-        """Mean loss over scored targets."""
-        return _loss(self.model(batch.tokens, **call), batch)
+
+def trained(steps: int, *, seed: int = 0, scored: str = "repeats", **changes: Any) -> Trained:
+    """A model of two layers of four heads on repeats, or with other fields of its config.
+
+    `scored` is the task's: "all" asks for the tokens of the first block too, which can only be
+    guessed.
+    """
+    task = tasks.make("repeated_tokens", **TASK, scored=scored)
+    sizes = {**SIZES, **changes}
+    config = TransformerConfig(**sizes, d_vocab=task.d_vocab, n_ctx=LENGTH, init_seed=seed)
+    model = fitted(config, task.batch, steps=steps, seed=seed)
+    test = task.batch(128, torch.Generator().manual_seed(seed + 1), split="held_out")
+    return _judged(model, test)
 
 
-def trained(steps: int, *, seed: int = 0, **changes: Any) -> Trained:
-    """A model of two layers of four heads, or with other fields of its config."""
-    task = tasks.make("repeated_tokens", **TASK)
-    sizes: dict[str, Any] = {"n_layers": 2, "n_heads": 4, "d_model": 64, "positional": "rotary"}
-    config = TransformerConfig(
-        **{**sizes, **changes}, d_vocab=task.d_vocab, n_ctx=LENGTH, init_seed=seed
-    )
+def fitted(
+    config: TransformerConfig,
+    draw: Callable[[int, torch.Generator], Batch],
+    *,
+    steps: int,
+    seed: int = 0,
+    batch_size: int = 32,
+    weight_decay: float = 0.01,
+    betas: tuple[float, float] = (0.9, 0.999),
+    enough: Callable[[int, Transformer], bool] = lambda step, model: False,
+) -> Transformer:
+    """A model trained on what a function draws, in eval mode; `enough` may end it earlier."""
     model, generator = Transformer(config), torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01)
-    for _ in range(steps):
-        batch = task.batch(32, generator)
-        _loss(model(batch.tokens), batch).backward()
+    how: dict[str, Any] = {"lr": 3e-3, "weight_decay": weight_decay, "betas": betas}
+    optimizer = torch.optim.AdamW(model.parameters(), **how)
+    for step in range(steps):
+        batch = draw(batch_size, generator)
+        loss_on(model, batch).backward()
         optimizer.step()
         optimizer.zero_grad()
-    test = task.batch(128, torch.Generator().manual_seed(seed + 1), split="held_out")
-    return _judged(model.eval(), test)
+        if enough(step + 1, model):
+            break
+    return model.eval()
+
+
+def under(model: Transformer, kind: str, **options: Any) -> Transformer:
+    """The same weights with another kind of attention."""
+    other = Transformer(replace(model.config, attention=kind, attention_options=options))
+    other.load_state_dict(model.state_dict())
+    return other.eval()
+
+
+def loss_on(model: Transformer, batch: Batch) -> Tensor:
+    """Mean loss over scored targets, in nats."""
+    return F.cross_entropy(model(batch.tokens).flatten(0, 1), batch.targets.flatten())
+
+
+@torch.no_grad()
+def accuracy_on(model: Transformer, batch: Batch) -> float:
+    """Over scored targets."""
+    scored = batch.targets >= 0
+    right = model(batch.tokens).argmax(-1)[scored] == batch.targets[scored]
+    return float(right.float().mean())
 
 
 @torch.no_grad()
 def _judged(model: Transformer, test: Batch) -> Trained:
-    logits, scored = model(test.tokens), test.targets >= 0
-    hits = logits.argmax(-1)[scored] == test.targets[scored]
     heads = probes.head_statistics(model, test.tokens)
     return Trained(
         model,
-        accuracy=float(hits.float().mean()),
-        loss=float(_loss(logits, test)),
+        accuracy=accuracy_on(model, test),
+        loss=float(loss_on(model, test)),
         best_induction=float(heads.induction.max()),
     )
-
-
-def _loss(logits: Tensor, batch: Batch) -> Tensor:
-    return F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten())

@@ -20,6 +20,7 @@ from interp.plots.figure import about, without_title
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+LONG = 60  # characters; a table with longer cells breaks their lines
 MOST_ROWS = 200  # of a figure's numbers; the file beside the report has them all
 
 
@@ -84,7 +85,9 @@ def table(frame: "DataFrame", caption: str = "") -> str:
     )
     words = f"<caption>{html.escape(caption)}</caption>" if caption else ""
     body = text.replace("<thead>", f"{words}<thead>", 1)
-    return f'<div class="table" tabindex="0" role="region" aria-label="table">{body}</div>'
+    wraps = any(len(str(cell)) > LONG for cell in frame.to_numpy().flatten())
+    kind = "table words" if wraps else "table"
+    return f'<div class="{kind}" tabindex="0" role="region" aria-label="table">{body}</div>'
 
 
 def _section(section: Section, index: int, specs: list[str]) -> str:
@@ -165,6 +168,8 @@ table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabul
 caption { text-align: left; padding: .5rem .75rem; }
 th, td { padding: .35rem .75rem; border-bottom: 1px solid var(--line); text-align: left;
   white-space: nowrap; unicode-bidi: isolate; }
+.words { max-height: none; }
+.words td { white-space: normal; vertical-align: top; }
 thead th { position: sticky; top: 0; background: var(--panel); }
 footer { margin-top: 4rem; border-top: 1px solid var(--line); padding-top: 1rem; }
 @media print { details { display: none; } figure { break-inside: avoid; } }

@@ -6,9 +6,11 @@ report.write(found, "runs/demo/report")  # index.html, report.json
 """
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from interp.checkpoint import CONFIG
+from interp.report.claims import claims_of
 from interp.report.findings import Findings, Induction, Progress, findings_of, induction_of
 from interp.report.foreign import subject_of_file
 from interp.report.formation import formation_of, trajectory_of
@@ -81,6 +83,7 @@ def _is_run(path: Path) -> bool:
 def write(findings: Findings, folder: str | Path) -> Path:
     """Write index.html (self-contained) and report.json, and return the page's path."""
     from interp.report.page import page
+    from interp.report.said import said_of
 
     folder = Path(folder)
     numbers = {
@@ -88,6 +91,8 @@ def write(findings: Findings, folder: str | Path) -> Path:
         "run": findings.subject.name,
         "step": findings.subject.step,
         **findings.to_dict(),
+        "said": [asdict(said) for said in said_of(findings)],
+        "claims": [asdict(subject) for subject in claims_of(findings.subject.folder)],
         "config": findings.subject.described,
     }
     write_atomic(folder / "report.json", json.dumps(plain(numbers), indent=1) + "\n")

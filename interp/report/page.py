@@ -2,8 +2,10 @@
 
 from interp.plots import Section, report_page
 from interp.report import circuit_figures, figures
+from interp.report.claims import claims_of, claims_table
 from interp.report.findings import Findings
 from interp.report.roles import roles_of
+from interp.report.said import said_table
 from interp.report.table import head_table
 from interp.report.words import verdict
 
@@ -15,6 +17,11 @@ CAUSES = (
 SPREAD = (
     "Near-uniform is not useless. A head is idle if it is near-uniform or a sink, writes little, "
     "and costs nothing when cut; look at all three."
+)
+SAID = (
+    "Common claims. Those that ask for a stopwatch or for training were not measured for this "
+    "report: analyses/attention_claims.py did, on the machine and the day that stand above each "
+    "table. ● holds, ◐ holds with a condition, ○ does not hold."
 )
 INDUCTION = (
     "A head is called an induction head if it attends to what followed earlier occurrences at "
@@ -48,7 +55,8 @@ def page(findings: Findings) -> str:
     """
     subject = findings.subject
     sections = [_training(findings), _heads(findings), _induction(findings), _circuit(findings)]
-    sections += [_spread(findings), _need(findings), _pairs(findings), _numbers(findings)]
+    sections += [_spread(findings), _need(findings), _pairs(findings), _said(findings)]
+    sections.append(_numbers(findings))
     return report_page(
         f"{subject.name}: which heads do what",
         "\n\n".join(verdict(findings)),
@@ -123,6 +131,14 @@ def _pairs(findings: Findings) -> Section | None:
     return Section(
         "Do heads back each other up?", PAIRS, [circuit_figures.pair_figure(pairs)], tables
     )
+
+
+def _said(findings: Findings) -> Section:
+    tables = {"Asked of this model": said_table(findings)}
+    for subject in claims_of(findings.subject.folder):
+        caption = f"Measured {subject.when}: {subject.machine}"
+        tables[f"{subject.subject.capitalize()}. {caption}"] = claims_table(subject)
+    return Section("What is said about attention", SAID, tables=tables)
 
 
 def _numbers(findings: Findings) -> Section:

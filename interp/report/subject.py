@@ -54,6 +54,11 @@ class Subject:
     described: dict[str, Any]
     step: int | None
 
+    @property
+    def folder(self) -> Path | None:
+        """The run's; None where there is no run."""
+        return None if self.run is None else self.run.path
+
 
 def subject_of(path: str | Path, *, step: int | None = None) -> Subject:
     """A run's newest model, or that of a checkpoint, with sequences of its task.
