@@ -2,6 +2,7 @@
 
 import ast
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -35,17 +36,17 @@ SHOWN = {  # a page in a state where all its charts are drawn, and which those a
 }
 
 
-@pytest.fixture(params=SHOWN)
-def page(request):
-    """A page with all its charts drawn."""
-    url, keys = SHOWN[request.param]
-    at = healthy(app(request.param.split()[0], **EVERYWHERE | url))
+@cache
+def drawn(name: str):
+    """A page with all its charts drawn, which nobody touches, and how many those are."""
+    url, keys = SHOWN[name]
+    at = healthy(app(name.split()[0], **EVERYWHERE | url))
     for label in ("Sweep all heads", "Patch"):
         for button in [b for b in at.button if b.label == label]:
             at = healthy(button.click().run())
     for key in keys:
         at.session_state[f"{key}-numbers"] = True
-    return healthy(at.run()), keys
+    return healthy(at.run()), len(keys)
 
 
 def figure_of(chart) -> go.Figure:
@@ -75,10 +76,11 @@ def numbers_in(fig: go.Figure) -> np.ndarray:
     return table[column].to_numpy(dtype=float)
 
 
+@pytest.mark.parametrize("page", SHOWN)
 def test_every_chart_says_what_it_shows_and_can_be_taken_away(page):
-    at, keys = page
+    at, count = drawn(page)
     shown = charts(at)
-    assert len(shown) == len(keys)
+    assert len(shown) == count
     headings = [part.value.replace("\\", "") for part in at.markdown]
     labels = [part.proto.popover.label for part in at.get("popover")]
     for chart in shown:
@@ -102,8 +104,9 @@ def test_every_chart_says_what_it_shows_and_can_be_taken_away(page):
     assert len(at.dataframe) >= len(shown)
 
 
+@pytest.mark.parametrize("page", SHOWN)
 def test_the_python_line_of_every_chart_draws_the_same_numbers(page):
-    at, _ = page
+    at, _ = drawn(page)
     codes = [part.value for part in at.code]
     shown = charts(at)
     assert len(codes) == len(shown)
