@@ -70,7 +70,7 @@ def shade(
     words: str,
     columns: int = 2,
 ) -> None:
-    """Shade a window of a panel, if there is one, with words at its top."""
+    """Shade a window of a panel, if there is one, with words at its foot."""
     if low is None or high is None:
         return
     made.add_vrect(
@@ -79,6 +79,6 @@ def shade(
         fillcolor=SHADE,
         line_width=0,
         annotation_text=words,
-        annotation_position="top left",
+        annotation_position="bottom left",
         **place(panel, columns),
     )
