@@ -168,8 +168,12 @@ def _cell(chart: str, layer: int, head: int) -> Callable[[Any], None]:
     return click
 
 
+def _main(page: Any) -> Any:
+    return page.locator("[data-testid=stMain]")
+
+
 def _button(name: str) -> Callable[[Any], None]:
-    return lambda page: page.locator("[data-testid=stMain]").get_by_text(name, exact=True).click()
+    return lambda page: _main(page).get_by_text(name, exact=True).first.click()
 
 
 def _pin(page: Any) -> None:
