@@ -39,6 +39,13 @@ SAID = """(wanted) => {
 ANSWERED = f"""(before) => document.querySelector('{QUIET}') && ({DRAWN})()
   && !document.querySelector('[data-testid=stMain] [data-stale=true]')
   && ({SAID})() !== before"""
+WATCH = f"""() => {{
+  window.interpRan = false;
+  new MutationObserver((_, watcher) => {{
+    if (!document.querySelector('{QUIET}')) {{ window.interpRan = true; watcher.disconnect(); }}
+  }}).observe(document.body, {{ subtree: true, attributes: true,
+                               attributeFilter: ['data-test-script-state'] }});
+}}"""
 VERDICT = "() => document.querySelector('[data-testid=stMain] strong')"
 PROGRESS = "() => document.querySelector('[data-testid=stProgress]')"
 
@@ -110,10 +117,13 @@ def _visit(pages: tuple[str, ...]) -> Round:
 
 
 def _seconds(page: Any, click: Callable[[Any], None], until: str = ANSWERED) -> float:
+    page.wait_for_function(ANSWERED, arg="")  # what came before is done
+    page.wait_for_timeout(200)
     before = page.evaluate(SAID)
+    page.evaluate(WATCH)  # hovering changes the page too: the script has to have run
     start = time.perf_counter()
     click(page)
-    page.wait_for_function(until, arg=before, polling="raf")
+    page.wait_for_function(f"(before) => window.interpRan && ({until})(before)", arg=before)
     return time.perf_counter() - start
 
 
