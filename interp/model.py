@@ -44,8 +44,7 @@ class Transformer(Hooked, ModelWeights, Speaking, nn.Module):
     It runs fused attention. A hook on `hook_pattern` or `hook_attn_scores` materialises that layer,
     in that call alone. Hooks belong to a call: nothing is ever left on the model.
 
-    Names, shapes and order of activations are those of TransformerLens's HookedTransformer (Nanda &
-    Bloom 2022).
+    Names, shapes and order are those of TransformerLens's HookedTransformer (Nanda & Bloom 2022).
     """
 
     blocks: Sequence[Block]
@@ -121,13 +120,12 @@ class Transformer(Hooked, ModelWeights, Speaking, nn.Module):
             start_at_layer: Run from this layer on; the layers below cost nothing.
             stop_at_layer: Return the residual stream [B T D] that would enter this layer.
             kernel: What computes attention, in place of the fused route.
-            checkpoint_activations: Keep what enters each block, and run it again for gradients:
-                the same numbers in less memory. Hooks run twice then, and must do the same twice.
+            checkpoint_activations: Keep what enters each block, and run it, hooks too, again for
+                gradients: the same numbers in less memory.
 
         Raises:
             LookupError: A hook's name matches nothing that this call computes.
-            ValueError: Tokens, mask or layers do not fit the model; or it has a KV cache to extend
-                twice.
+            ValueError: Tokens, mask or layers don't fit; or a KV cache is extended twice.
             TypeError: Tokens or mask are not of integers and bools.
         """
         mask = checked_mask(mask, tokens)

@@ -16,6 +16,12 @@ OPTIONS = {
     "device": "cpu",
 }
 
+BOTH = {
+    "steer": [{"statistic": "normalized_entropy", "weight": 0.5, "layers": [1], "floor": 0.9}],
+    "clamps": [{"to": "previous_token", "heads": [[0, 1]]}],
+}
+"""Options of a run that is steered and held."""
+
 
 def tiny_task():
     return make("repeated_tokens", vocab=16, length=16, max_period=6, max_prefix=2)
