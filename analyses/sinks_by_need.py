@@ -114,6 +114,12 @@ def compared(found: dict[str, list[Found]]) -> list[Comparison]:
             f"{_span(logit, 'error')}",
             verdict(min(_all(hidden, "error")) >= FAILED and _solved(logit)),
         ),
+        *_of_the_sink(soft, relu),
+    ]
+
+
+def _of_the_sink(soft: list[Found], relu: list[Found]) -> list[Comparison]:
+    return [
         Comparison(
             "Cut, the sink costs what it was for",
             "not reported",

@@ -73,23 +73,10 @@ def compared(runs: list[list[dict[str, Any]]], control: list[dict[str, Any]]) ->
     halves = [_half_way(run) for run in runs]
     orders = [[name for name, _ in sorted(half.items(), key=lambda x: x[1])] for half in halves]
     last, steps = [run[-1] for run in runs], {n: [h[n] for h in halves] for n in MEMORIES}
-    learned = [min(x["recall"]["W_K^1"], x["recall_of_outputs"]) for x in last]
     ends, stuck = [x["accuracy"] for x in last], control[-1]["accuracy"]
     at = ", ".join(f"{n} at step {_said(steps[n], '.0f')}" for n in MEMORIES)
     return [
-        Comparison(
-            "All three memories are learned",
-            "recalls near 1; W_K^0 lower at late positions",
-            f"W_O^1 {_said([x['recall']['W_O^1'] for x in last])} "
-            f"({_said([x['recall_of_outputs'] for x in last])} of the tokens that can be outputs), "
-            f"W_K^1 {_said([x['recall']['W_K^1'] for x in last])}, "
-            f"W_K^0 {_said([x['recall']['W_K^0'] for x in last])} "
-            f"({_said([x['recall_early'] for x in last])} in the first half)",
-            verdict(
-                min(learned) >= 0.95 and min(x["recall_early"] for x in last) >= 0.9,
-                partly=min(learned) >= 0.95,
-            ),
-        ),
+        _learned(last),
         Comparison(
             "Learned from the output back: W_O^1, then W_K^1, then W_K^0",
             "W_O, W_K of the second layer, W_K of the first",
@@ -114,6 +101,23 @@ def compared(runs: list[list[dict[str, Any]]], control: list[dict[str, Any]]) ->
             verdict(stuck <= 0.5 * min(ends)),
         ),
     ]
+
+
+def _learned(last: list[dict[str, Any]]) -> Comparison:
+    learned = [min(x["recall"]["W_K^1"], x["recall_of_outputs"]) for x in last]
+    return Comparison(
+        "All three memories are learned",
+        "recalls near 1; W_K^0 lower at late positions",
+        f"W_O^1 {_said([x['recall']['W_O^1'] for x in last])} "
+        f"({_said([x['recall_of_outputs'] for x in last])} of the tokens that can be outputs), "
+        f"W_K^1 {_said([x['recall']['W_K^1'] for x in last])}, "
+        f"W_K^0 {_said([x['recall']['W_K^0'] for x in last])} "
+        f"({_said([x['recall_early'] for x in last])} in the first half)",
+        verdict(
+            min(learned) >= 0.95 and min(x["recall_early"] for x in last) >= 0.9,
+            partly=min(learned) >= 0.95,
+        ),
+    )
 
 
 def _half_way(run: list[dict[str, Any]]) -> dict[str, float]:

@@ -83,13 +83,17 @@ def _columns(run: list[Line]) -> dict[str, list[float]]:
 # --- what is said of it --------------------------------------------------------------------------
 
 
+FEWER = {
+    "second": "more heads than are needed make learning faster",
+    "first": "previous-token heads, too, are several and add up",
+}
+
+
 def compared(runs: Runs, subsets: list[dict[str, Any]]) -> list[Comparison]:
     """Each statement, with a verdict by rule; seeds are compared with themselves."""
     steps = {name: [_half_way(run) for run in each] for name, each in runs.items()}
     plain = steps["nothing held"]
     ends = {name: [run[-1]["held_out_accuracy"] for run in each] for name, each in runs.items()}
-    induction = [run[-1]["induction"] for run in runs["nothing held"]]
-    prevented = ("previous token prevented", "match prevented")
     return [
         Comparison(
             "With the previous token given, the phase change comes earlier",
@@ -103,34 +107,36 @@ def compared(runs: Runs, subsets: list[dict[str, Any]]) -> list[Comparison]:
             _against(steps, "match given"),
             _earlier(steps["match given"], steps["previous token given"]),
         ),
-        Comparison(
-            "Where a part cannot be learned, there is no phase change",
-            "the parts need each other",
-            "; ".join(f"{name}: accuracy {_said(ends[name], '.2f')}" for name in prevented)
-            + f"; nothing held: {_said(ends['nothing held'], '.2f')}, by induction heads (score "
-            f"{_said(induction, '.2f')})",
-            verdict(
-                max(max(ends[name]) for name in prevented) <= 0.5 * min(ends["nothing held"]),
-                partly=any(max(ends[n]) <= 0.5 * min(ends["nothing held"]) for n in prevented),
-            ),
-        ),
-        Comparison(
-            "With one head in the second layer, it comes later",
-            "more heads than are needed make learning faster",
-            f"{_against(steps, 'one head in the second layer')}; accuracy in the end "
-            f"{_said(ends['one head in the second layer'], '.2f')}",
-            _earlier(plain, steps["one head in the second layer"]),
-        ),
-        Comparison(
-            "With one head in the first layer, it comes later",
-            "previous-token heads, too, are several and add up",
-            f"{_against(steps, 'one head in the first layer')}; accuracy in the end "
-            f"{_said(ends['one head in the first layer'], '.2f')}",
-            _earlier(plain, steps["one head in the first layer"]),
+        _without_a_part(runs, ends),
+        *(
+            Comparison(
+                f"With one head in the {place} layer, it comes later",
+                stated,
+                f"{_against(steps, f'one head in the {place} layer')}; accuracy in the end "
+                f"{_said(ends[f'one head in the {place} layer'], '.2f')}",
+                _earlier(plain, steps[f"one head in the {place} layer"]),
+            )
+            for place, stated in FEWER.items()
         ),
         _additive(subsets, 1, "induction heads"),
         _additive(subsets, 0, "heads of the first layer"),
     ]
+
+
+def _without_a_part(runs: Runs, ends: dict[str, list[float]]) -> Comparison:
+    induction = [run[-1]["induction"] for run in runs["nothing held"]]
+    prevented = ("previous token prevented", "match prevented")
+    return Comparison(
+        "Where a part cannot be learned, there is no phase change",
+        "the parts need each other",
+        "; ".join(f"{name}: accuracy {_said(ends[name], '.2f')}" for name in prevented)
+        + f"; nothing held: {_said(ends['nothing held'], '.2f')}, by induction heads (score "
+        f"{_said(induction, '.2f')})",
+        verdict(
+            max(max(ends[name]) for name in prevented) <= 0.5 * min(ends["nothing held"]),
+            partly=any(max(ends[n]) <= 0.5 * min(ends["nothing held"]) for n in prevented),
+        ),
+    )
 
 
 def _earlier(steps: list[float], others: list[float]) -> Verdict:
