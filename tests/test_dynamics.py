@@ -129,64 +129,21 @@ def test_the_report_draws_the_in_context_score_beside_the_heads_where_there_is_o
     assert in_context_figure(findings) == []
 
 
-# --- other people's checkpoints --------------------------------------------------------------
+@pytest.mark.parametrize("statistics", [("previous_token",), ("kl_to_final",)])
+def test_models_of_different_sizes_are_no_run(statistics, tmp_path):
+    models = {step: tiny("llama", n_layers=step) for step in (1, 2)}
+    with pytest.raises(ValueError, match=r"one model: .* \[1, 4\] at step 1, \[2, 4\] at step 2"):
+        dynamics.over_checkpoints(Snapshots(tmp_path, models), some_tokens(), statistics=statistics)
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    """Three models as transformers' own training saves them."""
-    pytest.importorskip("transformers")
-    from tests.hugging_face_models import make
-    from tests.scrambled import scramble
-
-    folder, model = tmp_path_factory.mktemp("out"), make("neox")
-    for step in (500, 9, 1000):
-        scramble(model, 0.05)
-        model.save_pretrained(folder / f"checkpoint-{step}")
-    return [folder / f"checkpoint-{step}" for step in (500, 9, 1000)]
-
-
-def test_folders_that_transformers_saved_serve_as_a_run(saved):
-    tokens = some_tokens(d_vocab=40)
-    ask = {"statistics": ("previous_token", "ablation", "kl_to_final")}
-    got = dynamics.over_checkpoints(saved, tokens, **ask)
-    assert got.steps == (9, 500, 1000)
-    for n, folder in enumerate((saved[1], saved[0], saved[2])):
-        model = interp.load_hugging_face(folder)
-        wanted = probes.head_statistics(model, tokens).previous_token
-        assert_close(got.previous_token[n], wanted, equal_nan=True)
-    assert not torch.equal(got.previous_token[0], got.previous_token[1])
-    assert got.kl_to_final[2].abs().max() < 1e-4
-
-
-def test_each_checkpoint_is_loaded_once_alone_and_the_second_time_never(saved, monkeypatch):
-    loaded = []
-    load = dynamics.Revisions.load
-    monkeypatch.setattr(
-        dynamics.Revisions, "load", lambda self, step: loaded.append(step) or load(self, step)
-    )
-    tokens = some_tokens(d_vocab=40, seed=4)
-    first = dynamics.over_checkpoints(saved, tokens)
-    assert loaded == [9, 500, 1000]
-    again = dynamics.over_checkpoints(saved, tokens)
-    assert loaded == [9, 500, 1000]
-    assert_close(again.induction, first.induction)
-    dynamics.over_checkpoints(dynamics.Revisions(saved[:2], steps=[9, 500]), tokens)
-    assert loaded == [9, 500, 1000, 9, 500]  # other models at these steps
-
-
-def test_lists_that_are_no_run_are_refused(saved, tmp_path):
-    with pytest.raises(ValueError, match="ends in no step"):
-        dynamics.over_checkpoints([tmp_path / "final"], some_tokens())
-    with pytest.raises(ValueError, match="a step of its own"):
-        dynamics.Revisions([saved[0], saved[0]])
-    with pytest.raises(ValueError, match="say with path="):
-        dynamics.Revisions(["some/model@step4"])
-    hub = dynamics.Revisions(["some/model@step4"], path=tmp_path)
-    with pytest.raises(FileNotFoundError, match="some/model@step4: no such folder"):
-        hub.load(4)
-    with pytest.raises(ValueError, match="only models of the hub have revisions"):
-        interp.load_hugging_face(saved[0], revision="main")
+def test_what_is_no_run_and_steps_that_are_no_list_are_refused(run):
+    for wrong in ("hf/checkpoint-10", None):
+        with pytest.raises(TypeError, match=f"wanted a Run, or a list .*; got {wrong!r}"):
+            dynamics.over_checkpoints(wrong, some_tokens())
+    with pytest.raises(TypeError, match="steps are a list of steps, .*; got 10"):
+        dynamics.over_checkpoints(run, some_tokens(), steps=10)
+    with pytest.raises(ValueError, match="at least one"):
+        dynamics.over_checkpoints(run, some_tokens(), steps=[])
 
 
 def test_bad_questions_are_refused(run, tmp_path):

@@ -15,6 +15,9 @@ class Revisions:
         Revisions(["out/checkpoint-500", "out/checkpoint-1000"])
         Revisions([f"EleutherAI/pythia-70m@step{n}" for n in (0, 512, 143000)], path="pythia")
 
+    Results are kept in `revisions-HASH/` (of the list): beside the first folder, so in the folder
+    that holds the checkpoints, or in `path`.
+
     Attributes:
         path: Where results are kept.
         sources: Folder or NAME@REVISION by step.
@@ -32,12 +35,15 @@ class Revisions:
         Args:
             sources: Folders that transformers saved, or NAME@REVISION of the hub.
             steps: Their steps. None: the numbers that they end in.
-            path: Where results are kept. None: beside the first folder.
+            path: In which folder results are kept. None: in the one that holds the first.
 
         Raises:
-            ValueError: There is none; one has no step, or two have the same; or models of the hub
-                have no `path`.
+            FileNotFoundError: There is no such folder.
+            ValueError: There is none; one is a file, or has no step, or two have the same; or
+                models of the hub have no `path`.
         """
+        for source in sources:
+            _check_source(source, local=path is None)
         given = [_step_of(source) for source in sources] if steps is None else list(steps)
         if not sources or len(given) != len(sources) or len(set(given)) != len(given):
             raise ValueError(
@@ -68,6 +74,28 @@ class Revisions:
             return load_hugging_face(source).eval()
         name, _, revision = source.partition("@")
         return load_hugging_face(name, revision=revision or None).eval()
+
+    def version(self, step: int) -> str:
+        """What changes when a step's folder is written again; revisions of the hub stay as is."""
+        folder = Path(self.sources[step])
+        return version_of(sorted(folder.iterdir())) if folder.is_dir() else ""
+
+
+def version_of(files: Sequence[Path]) -> str:
+    """The names, sizes and times of files: enough to notice that one was written again."""
+    seen = [(file.name, file.stat()) for file in files if file.is_file()]
+    return repr([(name, stat.st_size, stat.st_mtime_ns) for name, stat in seen])
+
+
+def _check_source(source: str | Path, *, local: bool) -> None:
+    at = Path(source)
+    if at.is_file():
+        raise ValueError(f"{source} is a file: wanted a folder that transformers saved")
+    hub = isinstance(source, str) and ("@" in source or not local)
+    if not hub and not at.is_dir():
+        raise FileNotFoundError(
+            f"{source}: there is no such folder (a model of the hub is NAME@REVISION, with path=)"
+        )
 
 
 def _step_of(source: str | Path) -> int:

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from interp.ablation import sweep
 from interp.circuits import composition_scores, copying_score
-from interp.dynamics.revisions import Revisions
+from interp.dynamics.revisions import Revisions, version_of
 from interp.model import Transformer
 from interp.probes import head_statistics, induction_scores, pattern_divergence
 from interp.results import Result, plain, write_atomic
+from interp.runs import Run, checkpoint_path
 
 Progress = Callable[[int, int], None]
 
@@ -103,37 +104,42 @@ def over_checkpoints(
 ) -> Trajectory:
     """Follow head statistics through training.
 
-    What was computed is kept in the run's folder, a file a checkpoint: a call that was stopped goes
-    on where it was, and a second one only reads. Other tokens, or other statistics, are computed
-    anew.
+    What was computed is kept in `dynamics/` of the run's folder, a file a checkpoint: a call that
+    was stopped goes on where it was, and a second one only reads. Other tokens, other statistics,
+    or a checkpoint that was written again, are computed anew. A list's is `revisions-HASH/` in the
+    folder that holds the checkpoints; `Revisions(…, path=…)` puts it elsewhere.
 
     Args:
         run: A `Run`; a list of Hugging Face folders, or what else `Revisions` takes; or anything
-            with `path`, `steps` and `load(step)`.
+            with `path`, `steps` and `load(step)`; also `version(step)`, if its models can change.
         tokens: What statistics are taken on; ablation asks for the next token.
         mask: True for real tokens.
         repeats: What induction is taken on: repeated blocks of tokens that training had; bytes of
             text, say, are few of 256. None: blocks of any tokens, drawn anew.
         statistics: Which, of `STATISTICS`.
         steps: Which checkpoints; None: all.
-        cache: Keep results in the run's folder.
+        cache: Keep results there, and read them.
         progress: Called with (done, total); may raise to cancel.
 
     Raises:
-        ValueError: A statistic or a step is unknown, repeats are given that nothing asks for, or
-            the run has no checkpoint yet.
+        FileNotFoundError: A folder of the list is not there.
+        TypeError: The run is none, or the steps are no list.
+        ValueError: A statistic or a step is unknown, repeats are given that nothing asks for, the
+            run has no checkpoint yet, or its models differ in size.
     """
     unknown = [name for name in statistics if name not in STATISTICS]
     if unknown or not statistics:
         raise ValueError(f"statistics are some of {', '.join(STATISTICS)}; got {list(statistics)}")
     if repeats is not None and "induction" not in statistics:
         raise ValueError(f"repeats are what induction is taken on; got {list(statistics)}")
-    run = Revisions(run) if isinstance(run, list | tuple) else cast("Checkpoints", run)
+    run = _opened(run)
     chosen = _chosen(run, steps)
     question = _Question(run, tokens, mask, repeats, tuple(statistics), chosen[-1])
     found: list[dict[str, Tensor]] = []
     for done, step in enumerate(chosen, 1):
         found.append(question.answered(step, cache))
+        sizes = [next(iter(each.values())).shape for each in (found[0], found[-1])]
+        _check_one_size(sizes, [chosen[0], step])
         if progress is not None:
             progress(done, len(chosen))
     stacked: dict[str, Any] = dict.fromkeys(STATISTICS)
@@ -141,7 +147,32 @@ def over_checkpoints(
     return Trajectory(**stacked, steps=tuple(chosen))
 
 
+def _opened(run: object) -> Checkpoints:
+    if isinstance(run, list | tuple):
+        return Revisions(run)
+    if not all(hasattr(run, name) for name in ("path", "steps", "load")):
+        raise TypeError(
+            f"wanted a Run, or a list of Hugging Face folders; got {run!r}: open a run's folder "
+            "with interp.Run(folder), and name several checkpoints as a list"
+        )
+    return cast("Checkpoints", run)
+
+
+def _check_one_size(sizes: Sequence[Sequence[int]], steps: Sequence[int]) -> None:
+    """Refuse two models that differ in layers or heads."""
+    first, last = map(list, sizes)
+    if first != last:
+        raise ValueError(
+            f"wanted checkpoints of one model: [layers, heads] are {first} at step {steps[0]}, "
+            f"{last} at step {steps[1]}"
+        )
+
+
 def _chosen(run: Checkpoints, steps: Sequence[int] | None) -> list[int]:
+    if isinstance(steps, str | int | float):
+        raise TypeError(f"steps are a list of steps, or None for all; got {steps!r}")
+    if steps is not None and not len(steps):
+        raise ValueError("steps are a list of at least one, or None for all; got none")
     known = run.steps
     if not known:
         raise ValueError(f"{run.path} has no checkpoint yet")
@@ -149,6 +180,14 @@ def _chosen(run: Checkpoints, steps: Sequence[int] | None) -> list[int]:
     if missing:
         raise ValueError(f"{run.path} has no checkpoint at {missing}; it has {known}")
     return known if steps is None else sorted(set(steps))
+
+
+def _version(run: Checkpoints, step: int) -> str:
+    """What tells a checkpoint from another that is written over it; "" of what can't be."""
+    if isinstance(run, Run):
+        return version_of([checkpoint_path(run.path, step)])
+    version = getattr(run, "version", None)
+    return "" if version is None else str(version(step))
 
 
 @dataclass(frozen=True)
@@ -162,7 +201,7 @@ class _Question:
 
     def answered(self, step: int, cache: bool) -> dict[str, Tensor]:
         """The statistics of one checkpoint, from the folder if it has them."""
-        path = self.run.path / "dynamics" / f"{self._key()}-{step:08d}.json"
+        path = self.run.path / "dynamics" / f"{self._key(step)}-{step:08d}.json"
         if cache and path.is_file():
             try:
                 stored = json.loads(path.read_text())
@@ -175,16 +214,17 @@ class _Question:
             write_atomic(path, json.dumps(plain(found)))
         return found
 
-    def _key(self) -> str:
-        """Of what was asked; the checkpoint at a step never changes."""
+    def _key(self, step: int) -> str:
+        """Of what was asked, and of which files."""
         asked = hashlib.sha256(self.tokens.cpu().numpy().tobytes())
         if self.mask is not None:
             asked.update(self.mask.cpu().numpy().tobytes())
         asked.update(repr((tuple(self.tokens.shape), sorted(self.statistics))).encode())
         if self.repeats is not None:
             asked.update(self.repeats.cpu().numpy().tobytes())
+        asked.update(_version(self.run, step).encode())
         if "kl_to_final" in self.statistics:
-            asked.update(str(self.last).encode())
+            asked.update(f"{self.last} {_version(self.run, self.last)}".encode())
         return asked.hexdigest()[:16]
 
     @torch.no_grad()
@@ -204,6 +244,8 @@ class _Question:
             found["ablation"] = sweep(model, self.tokens, mask=self.mask).effect
         if "kl_to_final" in asked:
             final = self.run.load(self.last)
+            sizes = [[m.config.n_layers, m.config.n_heads] for m in (model, final)]
+            _check_one_size(sizes, [step, self.last])
             found["kl_to_final"] = pattern_divergence(final, model, self.tokens, mask=self.mask)
         return {name: x.float().cpu() for name, x in found.items()}
 
