@@ -10,6 +10,7 @@ from torch import Tensor
 
 from interp.attention import KVCache
 from interp.config import TransformerConfig
+from interp.generate import check_request, check_room
 from interp.names import hook_names
 
 Returns = Literal["logits", "loss", "both"]
@@ -92,7 +93,7 @@ def checked_call(
     if return_type != "logits":
         check_predicts_tokens(config)
     if kv_cache is not None:
-        _check_cache(config, kv_cache, tokens.shape[0])
+        check_cache(config, kv_cache, tokens.shape[0])
     call = Call(tokens, mask, kv_cache, range(first, last), start_at_layer, stop_at_layer)
     _check_length(config, call)
     return call
@@ -112,7 +113,13 @@ def checkpointed(call: Call) -> Call:
     return replace(call, checkpointed=torch.is_grad_enabled())
 
 
-def _check_cache(config: TransformerConfig, kv_cache: KVCache, batch: int) -> None:
+def check_cache(config: TransformerConfig, kv_cache: KVCache, batch: int) -> None:
+    """Refuse what is no KV cache of this model and batch.
+
+    Raises:
+        TypeError: It is something else.
+        ValueError: It is another model's, or of another batch.
+    """
     if not isinstance(kv_cache, KVCache):
         got = type(kv_cache).__name__
         raise TypeError(f"kv_cache comes from model.new_kv_cache(), got {got}")
@@ -210,3 +217,22 @@ def checked_mask(mask: Tensor | None, tokens: Tensor) -> Bool[Tensor, "batch pos
             f"got {list(mask.shape)}"
         )
     return mask.bool()
+
+
+def check_generation(
+    config: TransformerConfig,
+    tokens: Int[Tensor, "batch pos"],
+    max_new_tokens: int,
+    kv_cache: KVCache,
+) -> None:
+    """Refuse what a decoder-only model can't continue.
+
+    Raises:
+        TypeError: The tokens are no token ids, or the cache is none.
+        ValueError: They do not fit the model; it would be longer than `n_ctx`; see `check_request`.
+    """
+    check_predicts_tokens(config)
+    check_tokens(config, tokens)
+    check_request(tokens, max_new_tokens)
+    check_cache(config, kv_cache, tokens.shape[0])
+    check_room(config.n_ctx, kv_cache.length + tokens.shape[1], max_new_tokens)

@@ -1,6 +1,8 @@
 """Sample tokens from anything that reads chunks into a KV cache."""
 
+import math
 from collections.abc import Callable
+from numbers import Real
 
 import torch
 from jaxtyping import Float, Int
@@ -20,10 +22,15 @@ def sample(
     """Pick the next token: the likeliest at temperature 0, else a draw.
 
     Raises:
-        ValueError: The temperature is negative or `top_k` below 1, or a draw has no generator.
+        ValueError: The temperature is negative or not finite, `top_k` no count, or a draw has no
+            generator.
     """
-    if temperature < 0 or (top_k is not None and top_k < 1):
-        raise ValueError(f"temperature must be ≥ 0 and top_k ≥ 1, got {temperature} and {top_k}")
+    warm = isinstance(temperature, Real) and math.isfinite(temperature) and temperature >= 0
+    if not warm or (top_k is not None and not (_is_count(top_k) and top_k >= 1)):
+        raise ValueError(
+            "temperature must be a finite number ≥ 0 and top_k None or an integer ≥ 1, got "
+            f"{temperature!r} and {top_k!r}"
+        )
     if temperature == 0:
         return logits.argmax(-1)
     if generator is None:
@@ -36,6 +43,37 @@ def sample(
         least = scaled.topk(min(top_k, scaled.shape[-1])).values[:, -1:]
         scaled = scaled.masked_fill(scaled < least, float("-inf"))
     return torch.multinomial(scaled.softmax(-1), 1, generator=generator)[:, 0]
+
+
+def check_request(tokens: Int[Tensor, "batch pos"], max_new_tokens: int) -> None:
+    """Refuse to continue nothing, or by what is no count.
+
+    Raises:
+        ValueError: `max_new_tokens` is no integer or negative, or the prompt is empty.
+    """
+    if not _is_count(max_new_tokens) or max_new_tokens < 0 or tokens.shape[1] == 0:
+        raise ValueError(
+            "wanted a prompt of at least one token and an integer max_new_tokens ≥ 0, "
+            f"got {tokens.shape[1]} tokens and {max_new_tokens!r}"
+        )
+
+
+def check_room(n_ctx: int, n_tokens: int, max_new_tokens: int, whose: str = "") -> None:
+    """Refuse to go on behind the end of the context.
+
+    Raises:
+        ValueError: So many tokens and new ones are more than `n_ctx`.
+    """
+    longest = n_tokens + max_new_tokens
+    if longest > n_ctx:
+        raise ValueError(
+            f"{n_tokens} tokens and {max_new_tokens} new ones are {longest}, more than {whose}"
+            f"n_ctx={n_ctx}; ask for fewer"
+        )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def continue_tokens(
@@ -52,11 +90,7 @@ def continue_tokens(
     Raises:
         ValueError: `max_new_tokens` is negative, the prompt is empty, or see `sample`.
     """
-    if not isinstance(max_new_tokens, int) or max_new_tokens < 0 or tokens.shape[1] == 0:
-        raise ValueError(
-            f"wanted a prompt of at least one token and max_new_tokens ≥ 0, "
-            f"got {tokens.shape[1]} tokens and {max_new_tokens}"
-        )
+    check_request(tokens, max_new_tokens)
     chunk = tokens
     for _ in range(max_new_tokens):
         logits = step(chunk)[:, -1]

@@ -20,8 +20,8 @@ from interp.attention.reindexing import turns_back
 from interp.calls import (
     Call,
     Returns,
+    check_generation,
     check_predicts_tokens,
-    check_tokens,
     check_whole_run,
     checked_call,
     checked_mask,
@@ -281,15 +281,8 @@ class Transformer(Hooked, ModelWeights, Speaking, nn.Module):
         Raises:
             ValueError: It would be longer than `n_ctx`; or a temperature has no generator.
         """
-        check_predicts_tokens(self.config)
-        check_tokens(self.config, tokens)
         kv_cache = self.new_kv_cache() if kv_cache is None else kv_cache
-        longest = kv_cache.length + tokens.shape[1] + max_new_tokens
-        if longest > self.config.n_ctx:
-            raise ValueError(
-                f"{longest - max_new_tokens} tokens and {max_new_tokens} new ones are {longest}, "
-                f"more than n_ctx={self.config.n_ctx}; ask for fewer"
-            )
+        check_generation(self.config, tokens, max_new_tokens, kv_cache)
         return continue_tokens(
             lambda chunk: self(chunk, kv_cache=kv_cache, hooks=hooks),
             tokens,

@@ -220,3 +220,14 @@ def test_bad_input_is_refused_with_what_was_wanted():
     model(tokens, kv_cache=kv)
     with pytest.raises(ValueError, match="holds 3 sequences"):
         model(tokens[:1], kv_cache=kv)
+
+
+@pytest.mark.parametrize("new", ["a", True, 1.5, -1])
+def test_how_much_to_generate_is_a_count(new):
+    with pytest.raises(ValueError, match="an integer max_new_tokens ≥ 0"):
+        tiny().generate(some_tokens(), new)
+
+
+def test_a_cache_is_asked_for_by_its_call_not_by_its_name():
+    with pytest.raises(TypeError, match=r"model.new_kv_cache\(\), got str"):
+        tiny().generate(some_tokens(), 3, kv_cache="rolling")

@@ -232,6 +232,51 @@ def test_wrong_tokens_and_names_are_refused():
         model(source(), some_tokens(), hooks=[("cross_attn.hook_pattern", lambda x, hook: x)])
 
 
+def test_sources_that_do_not_fit_are_refused():
+    model, reads, says = tiny(), source(), some_tokens()
+    with pytest.raises(ValueError, match="one source for each row of tokens, got 2 sources and 3"):
+        model(reads[:2], says)
+    with pytest.raises(ValueError, match="at least one token"):
+        model(reads[:, :0], says)
+    real = torch.ones_like(reads, dtype=torch.bool)
+    real[1] = False
+    for call in (model, model.run_with_cache):
+        with pytest.raises(ValueError, match=r"all pads: 1; .*source_mask"):
+            call(reads, says, source_mask=real)
+    with pytest.raises(TypeError, match="integer tensor"):
+        model(None, says)
+
+
+def test_caches_and_configs_of_another_kind_are_refused():
+    model, reads, says = tiny(), source(), some_tokens()
+    other = interp.Transformer(model.config.decoder).new_kv_cache()
+    for call in (model, lambda *given, **rest: model.generate(*given, 3, **rest)):
+        with pytest.raises(TypeError, match=r"new_kv_cache\(\), got KVCache"):
+            call(reads, says, kv_cache=other)
+    deeper = Seq2SeqTransformer(config_of(n_layers=3)).new_kv_cache()
+    with pytest.raises(ValueError, match="a decoder of 3 layers, this one has 2"):
+        model(reads, says, kv_cache=deeper)
+    with pytest.raises(TypeError, match=r"encoder must be a TransformerConfig, got NoneType"):
+        Seq2SeqConfig(encoder=None, decoder=None)
+    with pytest.raises(TypeError, match=r"decoder must be .*got dict.*from_dict"):
+        Seq2SeqConfig(encoder=model.config.encoder, decoder={})
+    with pytest.raises(TypeError, match="wanted a Seq2SeqConfig, got dict"):
+        Seq2SeqTransformer({})
+    with pytest.raises(ValueError, match="with encoder and decoder, got NoneType"):
+        Seq2SeqConfig.from_dict(None)
+    with pytest.raises(TypeError, match="got Seq2SeqTransformer"):
+        interp.ablation.sweep(model, says)
+
+
+@pytest.mark.parametrize("temperature", [float("nan"), float("inf"), -1.0, "hot"])
+def test_a_temperature_that_is_none_is_refused(temperature):
+    draw, model = torch.Generator().manual_seed(0), tiny()
+    alone = interp.Transformer(model.config.decoder)
+    for generate in (lambda *given, **how: model.generate(source(), *given, **how), alone.generate):
+        with pytest.raises(ValueError, match="finite number ≥ 0"):
+            generate(some_tokens(), 3, temperature=temperature, generator=draw)
+
+
 def test_it_learns_to_reverse_and_its_cross_attention_is_the_anti_diagonal():
     task = tasks.make("reverse", vocab=8, length=18, encoder_decoder=True)
     sizes = {"n_layers": 1, "n_heads": 2, "d_model": 32, "d_mlp": 64, "n_ctx": 8}

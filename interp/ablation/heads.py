@@ -62,7 +62,13 @@ def checked_layers(
 
 
 def check_site(model: Any, site: str) -> None:
-    """Refuse a site that can't be cut."""
+    """Refuse a site that can't be cut, and a model that has none."""
+    if not hasattr(getattr(model, "config", None), "n_layers"):
+        raise TypeError(
+            "wanted an interp.Transformer, or what interp.wrap(model) makes of a model of another "
+            f"library; got {type(model).__name__}. An encoder–decoder is cut with hooks: "
+            "model(source, tokens, hooks=…)"
+        )
     if site not in CUT_SITES:
         raise ValueError(f"no site {site!r}; there are {', '.join(CUT_SITES)}")
     if site == "mlp_out" and not has_mlps(model):

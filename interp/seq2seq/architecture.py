@@ -29,8 +29,9 @@ class Seq2SeqConfig:
         Raises:
             ValueError: It is no such config; or a stack can't be.
         """
-        if set(values) != {"encoder", "decoder"}:
-            raise ValueError(f"wanted a config of encoder and decoder, got {sorted(values)}")
+        if not isinstance(values, Mapping) or set(values) != {"encoder", "decoder"}:
+            got = list(values) if isinstance(values, Mapping) else type(values).__name__
+            raise ValueError(f"wanted a dict with encoder and decoder, got {got}")
         stacks = {name: TransformerConfig.from_dict(values[name]) for name in values}
         return cls(**stacks)
 
@@ -39,6 +40,12 @@ class Seq2SeqConfig:
         return {"encoder": self.encoder.to_dict(), "decoder": self.decoder.to_dict()}
 
     def __post_init__(self) -> None:
+        for name in ("encoder", "decoder"):
+            if not isinstance(getattr(self, name), TransformerConfig):
+                raise TypeError(
+                    f"{name} must be a TransformerConfig, got {type(getattr(self, name)).__name__}"
+                    "; of plain dicts, Seq2SeqConfig.from_dict(them)"
+                )
         if self.encoder.d_model != self.decoder.d_model:
             raise ValueError(
                 "encoder and decoder must be equally wide: d_model is "

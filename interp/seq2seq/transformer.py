@@ -8,13 +8,14 @@ from torch import Tensor, nn
 
 from interp.attention import CacheKind, Full, Kernel, Visible, attend, new_cache
 from interp.cache import ActivationCache, Anatomy, NamesFilter, names_to_record
-from interp.calls import checked_mask
-from interp.generate import continue_tokens
+from interp.calls import check_tokens, checked_mask
+from interp.generate import check_request, check_room, continue_tokens
 from interp.hooks import Hooks, Recorder, Tap, resolve
 from interp.layers import Block
 from interp.names import SPLIT_INPUTS
 from interp.seq2seq.architecture import Seq2SeqConfig, seq2seq_names
 from interp.seq2seq.cache import Memory, Seq2SeqCache
+from interp.seq2seq.refusals import check_cache, check_source
 from interp.seq2seq.stacks import DecoderBlock, Slots, Stack
 from interp.weights import Linear, initialise
 
@@ -28,6 +29,11 @@ class Seq2SeqTransformer(nn.Module):
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
+        if not isinstance(config, Seq2SeqConfig):
+            raise TypeError(
+                f"wanted a Seq2SeqConfig, got {type(config).__name__}; "
+                "of a dict, Seq2SeqConfig.from_dict(it)"
+            )
         self.config = config
         self.encoder = Stack(config.encoder, Block)
         self.decoder = Stack(config.decoder, DecoderBlock)
@@ -63,8 +69,11 @@ class Seq2SeqTransformer(nn.Module):
 
         Raises:
             LookupError: A hook's name matches nothing that this call computes.
-            ValueError: Tokens or masks do not fit the model, or the cache is of another source.
+            ValueError: Tokens or masks do not fit the model or each other, a source has no real
+                token, or the cache is of another source.
+            TypeError: Tokens, masks or the cache are of another kind.
         """
+        check_cache(self.config, kv_cache)
         filled = kv_cache is not None and kv_cache.memory is not None
         names = seq2seq_names(self.config, encoded=filled)
         tap = Tap(resolve(hooks, names) if hooks else {})
@@ -130,13 +139,12 @@ class Seq2SeqTransformer(nn.Module):
         Raises:
             ValueError: It would be longer than the decoder's `n_ctx`, or see `sample`.
         """
+        check_tokens(self.config.decoder, tokens)
+        check_request(tokens, max_new_tokens)
+        check_cache(self.config, kv_cache)
         cache = self.new_kv_cache() if kv_cache is None else kv_cache
-        longest = cache.own.length + tokens.shape[1] + max_new_tokens
-        if longest > self.config.decoder.n_ctx:
-            raise ValueError(
-                f"{longest - max_new_tokens} tokens and {max_new_tokens} new ones are {longest}, "
-                f"more than the decoder's n_ctx={self.config.decoder.n_ctx}; ask for fewer"
-            )
+        held = cache.own.length + tokens.shape[1]
+        check_room(self.config.decoder.n_ctx, held, max_new_tokens, "the decoder's ")
         return continue_tokens(
             lambda chunk: self(source, chunk, source_mask=source_mask, kv_cache=cache),
             tokens,
@@ -154,10 +162,13 @@ class Seq2SeqTransformer(nn.Module):
         kernel: Kernel,
         cache: Seq2SeqCache | None = None,
     ) -> Float[Tensor, "batch pos d_vocab"]:
+        check_tokens(self.config.encoder, source)
+        check_tokens(self.config.decoder, tokens)
         source_mask, mask = checked_mask(masks[0], source), checked_mask(masks[1], tokens)
         own = None if cache is None else cache.own
         if own is not None:
             own.check_batch(tokens.shape[0])
+        check_source(source, source_mask, tokens)
         memory = self._memory(tap.under("encoder"), source, source_mask, kernel, cache)
         inner = tap.under("decoder")
         resid, slots = self.decoder.start(tokens, mask, inner, own)
