@@ -2,11 +2,14 @@
 
 import json
 
+import pytest
 import torch
 
 from interp import TransformerConfig, report, save
 from interp.cli import run
-from interp.report import subject_at
+from interp.report import foreign, subject_at
+from interp.report.findings import least_keys
+from interp.tasks import Batch
 from tests.hugging_face_models import make, save_with_tokenizer
 from tests.scrambled import scrambled
 
@@ -40,6 +43,20 @@ def test_a_model_that_sees_ahead_is_shown_random_tokens(tmp_path):
     assert subject.periods == ()
 
 
+def test_samples_of_one_token_are_told_from_others():
+    says = torch.tensor([[1, 2, 2, 2], [3, 3, 3, 3], [1, 2, 3, 4]])
+    ones = torch.ones_like(says, dtype=torch.bool)
+    assert foreign.says_one_token(Batch(says, ones, says))
+    assert not foreign.says_one_token(Batch(says[1:], ones[1:], says[1:]))
+
+
+@pytest.mark.parametrize(("length", "least"), [(8, 2), (15, 2), (16, 8), (64, 8)])
+def test_short_sequences_let_every_row_count_for_near_uniform(length, least):
+    tokens = torch.zeros(2, length, dtype=torch.long)
+    batch = Batch(tokens, torch.ones_like(tokens, dtype=torch.bool), tokens)
+    assert least_keys(batch) == least
+
+
 def test_a_path_without_a_model_says_what_is_missing(tmp_path, capsys):
     assert run(["analyze", str(tmp_path / "nothing")]) == 2
     assert "config.json" in capsys.readouterr().err
@@ -53,5 +70,14 @@ def test_one_earlier_head_is_spoken_of_in_the_singular(shared, tmp_path):
     assert said[1].startswith("It stands on L0H0, which puts 0.7")
     assert said[1].endswith("it tells the others where to look, not what to say.")
     assert said[2].startswith("Cut alone, the edge into the keys of an induction head costs 0.6")
+    # It says one token over and over, and its sequences have 8 keys: both would mislead.
+    subject = found.subject
+    assert subject.shown == "repeated random tokens"
+    assert all(len(row.unique()) > 2 for row in subject.batch.tokens)
+    assert found.statistics.min_keys == 2
+    assert found.statistics.near_uniform() == []
+    assert "No head of the 2 is near-uniform." in said
+    assert "samples" not in " ".join(said)
     page = report.write(found, tmp_path).read_text()
+    assert "sequences, of repeated random tokens." in page
     assert "Which earlier heads do the induction heads read?" in page

@@ -150,7 +150,8 @@ def entropy_figure(findings: Findings) -> Figure:
     return plots.head_heatmap(
         findings.statistics.broad_entropy,
         kind="entropy",
-        formula="entropy / log(keys that the row may see), over rows that may see 8 or more",
+        formula="entropy / log(keys that the row may see), over rows that may see "
+        f"{findings.statistics.min_keys} or more",
     )
 
 

@@ -13,13 +13,15 @@ from interp.report.subject import SEED, SEQUENCES, Subject, repeats_of_random_to
 from interp.tasks import Batch
 
 LONGEST = 64
+MOST = 0.5  # of the samples
 
 
 def subject_of_file(path: str | Path, hints: Hints | None = None) -> Subject:
     """The model of any file or folder that `interp.interop.open_model` opens.
 
-    There is no task, so it is looked at on sequences sampled from the model itself, and where a
-    model does not predict its own tokens, or sees ahead, on uniformly random ones.
+    There is no task, so it is looked at on sequences sampled from the model itself. Where these
+    only repeat one token, on blocks of random tokens, repeated; where a model does not predict
+    its own tokens, or sees ahead, on uniformly random ones.
 
     Raises:
         FileNotFoundError: There is nothing there.
@@ -28,9 +30,13 @@ def subject_of_file(path: str | Path, hints: Hints | None = None) -> Subject:
     path, hints = Path(path), Hints() if hints is None else hints
     kind, model = format_of(path, hints), open_model(path, hints)
     draw = torch.Generator().manual_seed(SEED)
-    batch, reference = shown_to(model, draw), shown_to(model, draw)
     room = room_of(model)
     periods = room.default_periods() if room.longest > SHORTEST and _predicts(model) else ()
+    batch, reference = shown_to(model, draw), shown_to(model, draw)
+    shown = "its own samples" if _predicts(model) else "random tokens"
+    if _predicts(model) and (says_one_token(batch) or says_one_token(reference)):
+        batch, reference = (_random(model, periods, draw) for _ in range(2))
+        shown = "repeated random tokens" if periods else "random tokens"
     return Subject(
         name=path.stem,
         run=None,
@@ -45,6 +51,7 @@ def subject_of_file(path: str | Path, hints: Hints | None = None) -> Subject:
         metrics=[],
         described={"model": model.config.to_dict(), "format": kind},
         step=None,
+        shown=shown,
     )
 
 
@@ -69,6 +76,21 @@ def shown_to(model: Transformer, draw: torch.Generator) -> Batch:
         tokens = torch.cat([start, rest], 1)
         targets = torch.full_like(tokens, -100)
     return Batch(tokens, torch.ones_like(tokens, dtype=torch.bool), targets)
+
+
+def says_one_token(batch: Batch) -> bool:
+    """Whether most sequences are one token over and over behind the first: they test no head."""
+    said = batch.tokens[:, 1:]
+    return bool(((said == said[:, :1]).all(1).double().mean() > MOST).item())
+
+
+def _random(model: Transformer, periods: tuple[int, ...], draw: torch.Generator) -> Batch:
+    """Blocks of random tokens, repeated; tokens that are just random where blocks don't fit."""
+    if periods:
+        return repeats_of_random_tokens(model, periods, draw)
+    size = (SEQUENCES, min(model.config.n_ctx, LONGEST))
+    tokens = torch.randint(0, model.config.d_vocab, size, generator=draw)
+    return Batch(tokens, torch.ones_like(tokens, dtype=torch.bool), next_token_targets(tokens))
 
 
 def labels_of(model: Transformer) -> tuple[str, ...]:

@@ -150,7 +150,9 @@ def _footer(findings: Findings) -> str:
     versions = ", ".join(f"{k} {v}" for k, v in subject.described.get("versions", {}).items())
     shown = f"Step {subject.step}; {len(subject.batch)} held-out sequences."
     if subject.run is None:
-        shown = f"{len(subject.batch)} sequences, sampled from the model itself where it can."
+        sampled = subject.shown == "its own samples"
+        shown = "sampled from the model itself" if sampled else f"of {subject.shown}"
+        shown = f"{len(subject.batch)} sequences, {shown}."
     if subject.described.get("training", {}).get("clamps"):
         shown += " It was trained under clamps (see config.json); here it is measured without them."
     return f"{shown} Every number is in report.json beside this page. {versions}"

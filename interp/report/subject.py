@@ -38,6 +38,7 @@ class Subject:
         metrics: Training's measurements.
         described: The run's config.json.
         step: Of the checkpoint.
+        shown: What `batch` holds, in words.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Subject:
     metrics: list[dict[str, Any]]
     described: dict[str, Any]
     step: int | None
+    shown: str = "held-out sequences"
 
     @property
     def folder(self) -> Path | None:

@@ -115,14 +115,14 @@ def _spread(findings: Findings) -> list[str]:
         return [f"No head of the {n} is near-uniform."] if n > 1 else []
     if findings.subject.step == 0:
         return [f"{len(near)} of {n} heads are near-uniform, as untrained heads are."]
-    return [_about_spread(role) for role in near]
+    return [_about_spread(role, findings.statistics.min_keys) for role in near]
 
 
-def _about_spread(role: Role) -> str:
+def _about_spread(role: Role, min_keys: int) -> str:
     return (
-        f"{head_name(role.head)} is near-uniform (normalised entropy {role.entropy:.3f}) and "
-        f"{role.word}: without it the loss changes by {nats(role.effect)}, with its pattern made "
-        f"exactly uniform by {nats(role.flattened)}."
+        f"{head_name(role.head)} is near-uniform (normalised entropy {role.entropy:.3f} over rows "
+        f"of {min_keys} keys or more) and {role.word}: without it the loss changes by "
+        f"{nats(role.effect)}, with its pattern made exactly uniform by {nats(role.flattened)}."
     )
 
 
@@ -130,7 +130,7 @@ def _most_needed(findings: Findings) -> str:
     effect = findings.cut.effect
     worst = divmod(int(effect.argmax()), effect.shape[1])
     low = float(findings.cut.interval().low[worst])
-    kind = "held-out sequences" if findings.subject.run is not None else "its own samples"
+    kind = findings.subject.shown
     if not low > NEEDED:
         return (
             f"No single cut costs more than {nats(max(0.0, float(effect[worst])))} on {kind}, "
