@@ -21,6 +21,7 @@ from interp.attention import KVCache
 from interp.hooks import Hooks
 from interp.metrics import Metric
 from interp.sweeps import Plan, Progress, Site, examples_of, metric_name, run, run_once
+from interp.sweeps.subject import whole_pairs
 
 
 def ablate(
@@ -140,7 +141,10 @@ def _chosen(
     kv_heads: Iterable[tuple[int, int]],
     layers: Iterable[int],
 ) -> list[Head]:
-    heads, kv_heads, layers = list(heads), list(kv_heads), list(layers)
+    heads, kv_heads = whole_pairs(heads), whole_pairs(kv_heads, name="kv_heads")
+    if not isinstance(layers, Iterable):
+        raise TypeError(f"layers are a list of whole numbers, got {layers!r}")
+    layers = list(layers)
     chosen: list[Head] = []
     if heads:
         chosen += checked_heads(model, heads, site=site)

@@ -5,7 +5,7 @@ from typing import Any
 
 from interp.sweeps import SITES, Site
 from interp.sweeps.edits import HEAD_AXIS, KEY_VALUE_SITES
-from interp.sweeps.subject import has_mlps, key_value_heads
+from interp.sweeps.subject import has_mlps, key_value_heads, whole_pairs
 
 
 def head_count(model: Any, site: Site) -> int | None:
@@ -28,6 +28,7 @@ def checked_heads(
     """Pairs (layer, head) of this model, in the order given.
 
     Raises:
+        TypeError: They are no list of pairs of whole numbers.
         ValueError: One is not a pair, is not in the model, or is named twice; or the site counts
             key/value heads, and they are not the query heads.
     """
@@ -84,10 +85,7 @@ def _in_range(
 ) -> list[tuple[int, int | None]]:
     checked: list[tuple[int, int | None]] = []
     n_layers = model.config.n_layers
-    for pair in heads:
-        if not (isinstance(pair, tuple | list) and len(pair) == 2):
-            raise ValueError(f"wanted pairs (layer, {what}), got {pair!r}")
-        layer, head = int(pair[0]), int(pair[1])
+    for layer, head in whole_pairs(heads, name=f"{what}s"):
         if not (0 <= layer < n_layers and 0 <= head < n):
             raise ValueError(
                 f"({layer}, {head}) is not in this model: layers 0 … {n_layers - 1}, "

@@ -26,6 +26,7 @@ from interp.sweeps import (
     metric_name,
     run,
 )
+from interp.sweeps.subject import whole_pairs
 
 Through = Literal["q", "k", "v"]
 
@@ -68,6 +69,7 @@ def path_patching(
         progress: Called with (done, total); may raise to cancel.
 
     Raises:
+        TypeError: Heads are no pairs of whole numbers.
         ValueError: Heads are not in this model, or no sender is below a receiver.
 
     Source: Wang et al. 2023, "Interpretability in the Wild"; Goldowsky-Dill et al. 2023,
@@ -137,7 +139,7 @@ def _reads(
     site: Any = f"{through}_input"
     n = config.n_heads if through == "q" else config.kv_heads
     reads: list[Read] = []
-    for layer, head in receivers:
+    for layer, head in whole_pairs(receivers, name="receivers"):
         if not (0 <= layer < config.n_layers and 0 <= head < n):
             raise ValueError(
                 f"receiver ({layer}, {head}) through {through}: this model has layers 0 … "
@@ -151,9 +153,9 @@ def _senders(
     model: Transformer, senders: Sequence[tuple[int, int]] | None, reads: list[Read]
 ) -> list[tuple[int, int]]:
     every = [(n, h) for n in range(model.config.n_layers) for h in range(model.config.n_heads)]
-    if senders is not None and not set(senders) <= set(every):
-        raise ValueError(f"senders {sorted(set(senders) - set(every))} are not in this model")
-    asked = every if senders is None else list(senders)
+    asked = every if senders is None else whole_pairs(senders, name="senders")
+    if not set(asked) <= set(every):
+        raise ValueError(f"senders {sorted(set(asked) - set(every))} are not in this model")
     chosen = [sender for sender in asked if any(_below(sender, read) for read in reads)]
     if not chosen:
         raise ValueError("no sender is in a layer below a receiver: there is no path")

@@ -1,7 +1,8 @@
 """What experiments must know of a model of either kind, and how it is left as it was found."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from operator import index
 from typing import Any
 
 import torch
@@ -26,6 +27,32 @@ def evaluating(model: object, *, gradients: bool = False) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def whole_pairs(given: Any, *, name: str = "heads") -> list[tuple[int, int]]:
+    """Pairs (layer, head) that a caller names, each of two whole numbers; none is rounded.
+
+    Raises:
+        TypeError: It is no list, or something in a pair is no whole number.
+        ValueError: Something in it is not a pair.
+    """
+    if not isinstance(given, Iterable) or isinstance(given, str | dict):
+        raise TypeError(f"{name} are a list of pairs [(layer, head), …], got {given!r}")
+    return [whole_pair(pair, name) for pair in given]
+
+
+def whole_pair(pair: Any, name: str) -> tuple[int, int]:
+    """One of them."""
+    if not (isinstance(pair, tuple | list) and len(pair) == 2):
+        raise ValueError(f"{name}: wanted pairs (layer, head), got {pair!r}")
+    try:
+        if any(isinstance(n, bool) or getattr(n, "dtype", None) == torch.bool for n in pair):
+            raise TypeError("True and False number no head")
+        return index(pair[0]), index(pair[1])
+    except TypeError as error:
+        raise TypeError(
+            f"{name}: layer and head are whole numbers, 0 is the first; got {tuple(pair)!r}"
+        ) from error
 
 
 def key_value_heads(model: Any) -> int:

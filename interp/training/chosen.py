@@ -26,8 +26,13 @@ def chosen_heads(
 
 def _known(name: str, wanted: object, there: list) -> list:
     found = list(wanted) if isinstance(wanted, tuple | range) else []
-    odd = [x for x in found if x not in there or isinstance(x, bool)]
+    odd = [x for x in found if x not in there or not _whole(x)]
     if odd or not found:
         shape = "pairs (layer, head)" if name == "heads" else "layers"
         raise ValueError(f"{name} are {shape} up to {there[-1]}; got {odd[0] if odd else wanted!r}")
     return found
+
+
+def _whole(x: object) -> bool:
+    """Whether it is made of whole numbers alone: 1.0 and True equal 1, but name no head."""
+    return all(map(_whole, x)) if isinstance(x, tuple) else type(x) is int

@@ -1,0 +1,68 @@
+"""What an experiment can't take is refused in words, and nothing is rounded to what it can."""
+
+import pytest
+import torch
+
+from interp import Transformer, TransformerConfig, ablation, patching
+from interp.training.chosen import chosen_heads
+
+SIZES = {"n_layers": 2, "n_heads": 2, "d_model": 8, "d_vocab": 12, "n_ctx": 8}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return Transformer(TransformerConfig(**SIZES)).eval()
+
+
+@pytest.fixture(scope="module")
+def ends():
+    clean = torch.randint(12, (2, 6), generator=torch.Generator().manual_seed(0))
+    corrupted = clean.clone()
+    corrupted[:, 2] = (corrupted[:, 2] + 5) % 12
+    return clean, corrupted
+
+
+NAMED = {
+    "ablate": lambda m, a, b, heads: ablation.ablate(m, a, heads=heads),
+    "sweep": lambda m, a, b, heads: ablation.sweep(m, a, heads=heads),
+    "group": lambda m, a, b, heads: ablation.group(m, a, heads=heads),
+    "conditional": lambda m, a, b, heads: ablation.conditional(m, a, given=heads),
+    "pairwise": lambda m, a, b, heads: ablation.pairwise(m, a, heads=heads),
+    "receivers": lambda m, a, b, heads: patching.path_patching(m, a, b, receivers=heads),
+    "senders": lambda m, a, b, heads: patching.path_patching(m, a, b, senders=heads),
+}
+
+
+@pytest.mark.parametrize("experiment", NAMED)
+@pytest.mark.parametrize("pair", [(1, 0.5), (1, True), (1.0, 0), (1, "0"), (1, torch.tensor(True))])
+def test_a_head_that_is_no_whole_number_is_not_rounded(model, ends, experiment, pair):
+    with pytest.raises(TypeError, match="layer and head are whole numbers"):
+        NAMED[experiment](model, *ends, [(1, 1), pair])
+
+
+@pytest.mark.parametrize("experiment", NAMED)
+def test_heads_that_are_no_list_of_pairs_are_refused(model, ends, experiment):
+    with pytest.raises(TypeError, match="a list of pairs"):
+        NAMED[experiment](model, *ends, 3)
+    with pytest.raises(ValueError, match="wanted pairs"):
+        NAMED[experiment](model, *ends, [(0, 0, 1)])
+
+
+def test_whole_numbers_of_other_kinds_are_heads(model, ends):
+    heads = [(torch.tensor(0), torch.tensor(1)), [1, 0]]
+    found = ablation.sweep(model, ends[0], heads=heads).effect
+    assert found.isnan().tolist() == [[True, False], [False, True]]
+
+
+def test_a_layer_that_is_no_whole_number_is_refused(model, ends):
+    with pytest.raises(TypeError, match="whole numbers"):
+        ablation.ablate(model, ends[0], site="resid", layers=[0.5])
+    with pytest.raises(TypeError, match="layers are a list"):
+        ablation.ablate(model, ends[0], site="resid", layers=1)
+
+
+@pytest.mark.parametrize("pair", [(1, 1.0), (1, True), (True, 1)])
+def test_a_clamp_holds_whole_numbers_alone(pair):
+    with pytest.raises(ValueError, match="heads are pairs"):
+        chosen_heads(TransformerConfig(**SIZES), layers=None, heads=(pair,))
+    assert chosen_heads(TransformerConfig(**SIZES), layers=None, heads=((1, 1),)) == [(1, 1)]
