@@ -66,3 +66,20 @@ def test_a_clamp_holds_whole_numbers_alone(pair):
     with pytest.raises(ValueError, match="heads are pairs"):
         chosen_heads(TransformerConfig(**SIZES), layers=None, heads=(pair,))
     assert chosen_heads(TransformerConfig(**SIZES), layers=None, heads=((1, 1),)) == [(1, 1)]
+
+
+def test_kl_has_no_gradient_where_both_runs_are_the_same(model, ends):
+    with pytest.raises(ValueError, match="vanishes where the two runs are the same.*steps=5"):
+        patching.edge_attribution(model, *ends, metric="kl")
+    with pytest.raises(
+        ValueError, match="vanishes where the two runs are the same.*at='corrupted'"
+    ):
+        patching.attribution_patching(model, *ends, metric="kl", at="clean")
+    with pytest.raises(ValueError, match="no head would have any importance"):
+        ablation.importance(model, ends[0], metric="kl")
+
+
+def test_kl_has_a_gradient_elsewhere(model, ends):
+    assert patching.edge_attribution(model, *ends, metric="kl", steps=2).scores.nan_to_num().any()
+    found = patching.attribution_patching(model, *ends, metric="kl", at="corrupted")
+    assert found.effect.abs().max() > 1e-6

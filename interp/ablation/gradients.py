@@ -89,11 +89,16 @@ def importance(
         progress: Of that sweep; see there.
 
     Raises:
-        ValueError: The metric has no gradient.
+        ValueError: The metric has no gradient, or, as "kl", one that is 0 for every head.
 
     Source: Michel et al. 2019, "Are Sixteen Heads Really Better than One?", eq. 2. There the
     metric is the loss.
     """
+    if metric == "kl":
+        raise ValueError(
+            "metric='kl' compares with the clean run, where its gradient vanishes: no head would "
+            "have any importance; take another metric, or metric='kl' in ablation.sweep"
+        )
     examples = examples_of(tokens, mask)
     per_example = gate_gradients(model, examples, metric, hooks=hooks).abs()
     scores = weighted_mean(per_example, examples.weights)

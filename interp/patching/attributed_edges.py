@@ -18,7 +18,7 @@ from interp.patching.edges import (
     sender_names,
     written,
 )
-from interp.patching.gradients import gradients
+from interp.patching.gradients import gradients, refuse_flat
 from interp.patching.pairs import Ends, ends_of, recorded
 from interp.results import Result
 from interp.sweeps import SITES, Progress, metric_name
@@ -104,11 +104,17 @@ def edge_attribution(
         hooks: What everything runs under.
         progress: Called with (done, steps); may raise to cancel.
 
+    Raises:
+        ValueError: `steps` is below 1; the metric has no gradient, or, as "kl" in one step,
+            one that is 0 for everything.
+
     Source: Syed et al. 2023, "Attribution Patching Outperforms Automated Circuit Discovery";
     Hanna et al. 2024, "Have Faith in Faithfulness".
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
+    if steps == 1:
+        refuse_flat(metric, "Take steps=5")
     graph = graph_of(model)
     about: dict[str, Any] = {"metric": metric, "mask": mask, "hooks": hooks}
     ends = ends_of(model, clean, corrupted, direction="noising", **about)

@@ -12,7 +12,7 @@ from interp.attention import AttentionCall, attend
 from interp.hooks import Hooks
 from interp.metrics import Metric
 from interp.patching.activations import checked_by, n_columns
-from interp.patching.gradients import gradients, mean_over_drops
+from interp.patching.gradients import gradients, mean_over_drops, refuse_flat
 from interp.patching.outcomes import HeadPatching, PositionPatching, patched
 from interp.patching.pairs import Ends, ends_of, recorded
 from interp.sweeps import SITES, Examples, Site, absolute_positions, evaluating, metric_name
@@ -58,13 +58,16 @@ def attribution_patching(
         hooks: What everything runs under.
 
     Raises:
-        ValueError: There is no such site or end, or the metric has no gradient; `grad_drop` of a
+        ValueError: There is no such site or end, or the metric has no gradient, or, as "kl" at
+            "clean", one that is 0 for everything; `grad_drop` of a
             wrapped model, or of one layer.
 
     Source: Nanda 2023, "Attribution Patching"; Kramár et al. 2024, "AtP*".
     """
     if at not in ("clean", "corrupted"):
         raise ValueError(f"the gradient is taken at 'clean' or 'corrupted', got {at!r}")
+    if at == "clean":
+        refuse_flat(metric, "Take at='corrupted'")
     by = checked_by(site, by)
     direction = "denoising" if at == "corrupted" else "noising"
     ends = ends_of(

@@ -47,6 +47,19 @@ def gradients(
     return {name: zero(x) if g is None else g for (name, x), g in pairs}
 
 
+def refuse_flat(metric: object, instead: str) -> None:
+    """Refuse a metric whose gradient is asked for where it is least, and so 0 for everything.
+
+    Raises:
+        ValueError: It is KL to the clean run, whose gradient at that run vanishes.
+    """
+    if metric == "kl":
+        raise ValueError(
+            "metric='kl' compares with the clean run, and its gradient vanishes where the two runs "
+            f"are the same: every estimate would be 0. {instead}, or another metric"
+        )
+
+
 def mean_over_drops(
     model: Any,
     ends: Ends,
