@@ -12,6 +12,8 @@ Collapse". Here queries, keys and values are one matrix, and share a γ.
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +52,27 @@ def reparametrise(model: Transformer, *, power_iterations: int = 1, seed: int = 
             torch.default_generator.manual_seed(seed)
             spectral_norm(matrix, n_power_iterations=power_iterations)
         parametrize.register_parametrization(matrix, "weight", _Gain())
+
+
+@contextmanager
+def one_iteration(model: Transformer) -> Iterator[None]:
+    """Take the power iteration of one pass now, and none inside.
+
+    A step whose batch is run in parts, or whose blocks are run again for their gradients, then has
+    the same matrices all through, and moves σ's vectors as far as a step in one piece.
+    """
+    matrices = list(_matrices(model))
+    norms = [cast("Any", matrix).parametrizations.weight[0] for matrix in matrices]
+    with torch.no_grad():
+        for matrix in matrices:
+            _ = matrix.weight  # reading it in training mode takes the iteration
+    for norm in norms:
+        norm.eval()
+    try:
+        yield
+    finally:
+        for matrix, norm in zip(matrices, norms, strict=True):
+            norm.train(matrix.training)
 
 
 def fold(model: Transformer) -> None:

@@ -5,6 +5,7 @@ import torch
 
 import interp
 from interp.runs import checkpoint_steps
+from interp.spectral import one_iteration, reparametrise
 from interp.training import TrainingOptions
 from tests.tiny_runs import Cancelled, cancel_at, same_weights, tiny_config, trained, untimed
 
@@ -51,3 +52,27 @@ def test_another_setting_is_another_run_and_no_bool_is_refused(tmp_path):
         TrainingOptions(sigma_reparam=1)
     with pytest.raises(ValueError, match="leave compile_model out"):
         trained(tmp_path / "compiled", compile_model=True, **HOW)
+
+
+@pytest.mark.parametrize("how", [{"checkpoint_activations": True}, {"micro_batch_size": 2}])
+def test_a_step_in_parts_or_with_blocks_run_again_gives_the_same_weights(how, tmp_path):
+    few = HOW | {"steps": 5, "config": tiny_config(d_mlp=8)}
+    whole, parts = trained(tmp_path / "a", **few), trained(tmp_path / "b", **few, **how)
+    for part, weight in zip(parts.model.parameters(), whole.model.parameters(), strict=True):
+        if weight.dim() > 1:  # a key's bias has no gradient but rounding, which AdamW makes large
+            torch.testing.assert_close(part, weight, atol=2e-5, rtol=1e-4)
+
+
+def test_a_step_takes_one_power_iteration_as_a_pass_does():
+    stepped, passed = interp.Transformer(tiny_config()), interp.Transformer(tiny_config())
+    for model in (stepped, passed):
+        reparametrise(model, seed=1)
+    tokens = torch.zeros(2, 8, dtype=torch.long)
+    passed(tokens)
+    with one_iteration(stepped):
+        for _ in range(3):
+            stepped(tokens)
+    vectors = dict(stepped.named_buffers())  # of σ, among others
+    assert all(torch.equal(vectors[name], x) for name, x in passed.named_buffers())
+    stepped(tokens)
+    assert not all(torch.equal(vectors[name], x) for name, x in passed.named_buffers())

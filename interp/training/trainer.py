@@ -1,7 +1,7 @@
 """The state of a run between two steps, and how a step changes it."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from interp.metrics import UNSCORED
 from interp.model import Transformer
 from interp.runs import MODEL_PREFIX, model_weights
-from interp.spectral import folded, reparametrise
+from interp.spectral import folded, one_iteration, reparametrise
 from interp.tasks import Batch
 from interp.training.clamps import held
 from interp.training.data import Draw
@@ -139,7 +139,8 @@ class Trainer:
         own = self.workers.share(batch)
         parts = [own[at : at + self.micro] for at in range(0, len(own), self.micro)]
         sums = []
-        with self._own_dropout():
+        norms = one_iteration(self.model) if self.options.sigma_reparam else nullcontext()
+        with norms, self._own_dropout():
             for part in parts[:-1]:
                 with self.workers.alone(self.forward):
                     sums.append(self._backward_part(part, scored))
