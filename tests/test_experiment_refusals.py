@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interp import Transformer, TransformerConfig, ablation, patching
+from interp import Transformer, TransformerConfig, ablation, circuits, patching
 from interp.training.chosen import chosen_heads
 
 SIZES = {"n_layers": 2, "n_heads": 2, "d_model": 8, "d_vocab": 12, "n_ctx": 8}
@@ -83,3 +83,66 @@ def test_kl_has_a_gradient_elsewhere(model, ends):
     assert patching.edge_attribution(model, *ends, metric="kl", steps=2).scores.nan_to_num().any()
     found = patching.attribution_patching(model, *ends, metric="kl", at="corrupted")
     assert found.effect.abs().max() > 1e-6
+
+
+PATCHED = [patching.activation_patching, patching.attribution_patching]
+
+
+@pytest.mark.parametrize("patched", PATCHED)
+def test_patching_says_what_model_metric_and_site_it_takes(model, ends, patched):
+    with pytest.raises(TypeError, match=r"interp.Transformer, or .*interp.wrap.*got int"):
+        patched(3, *ends)
+    with pytest.raises(TypeError, match="a metric is one of .*got None"):
+        patched(model, *ends, metric=None)
+    with pytest.raises(ValueError, match="this model has no MLPs"):
+        patched(model, *ends, site="mlp_out")
+
+
+@pytest.mark.parametrize(
+    ("memory", "error"),
+    [("1GB", TypeError), (True, TypeError), (float("nan"), ValueError), (1.5, ValueError)],
+)
+def test_a_bound_on_memory_is_a_whole_number_of_bytes(model, ends, memory, error):
+    with pytest.raises(error, match="memory is a bound in bytes"):
+        patching.activation_patching(model, *ends, memory=memory)
+    with pytest.raises(error, match="memory is a bound in bytes"):
+        ablation.sweep(model, ends[0], memory=memory)
+
+
+def test_a_bound_may_be_written_as_a_float(model, ends):
+    tight, wide = (ablation.sweep(model, ends[0], memory=m).effect for m in (1e3, None))
+    torch.testing.assert_close(tight, wide)
+
+
+@pytest.mark.parametrize("steps", [1.5, "5", None, True])
+def test_steps_are_a_whole_number(model, ends, steps):
+    with pytest.raises(TypeError, match="steps is a whole number"):
+        patching.edge_attribution(model, *ends, steps=steps)
+
+
+@pytest.mark.parametrize("option", [{"grad_drop": "yes"}, {"qk_correction": "no"}])
+def test_switches_are_true_or_false(model, ends, option):
+    with pytest.raises(TypeError, match="is True or False"):
+        patching.attribution_patching(model, *ends, **option)
+
+
+def test_gradients_are_not_taken_where_none_are_kept(model, ends):
+    with torch.inference_mode():
+        for patched in (patching.edge_attribution, patching.attribution_patching):
+            with pytest.raises(RuntimeError, match=r"inference_mode\(\) keeps none"):
+                patched(model, *ends)
+        with pytest.raises(RuntimeError, match=r"inference_mode\(\) keeps none"):
+            ablation.importance(model, ends[0])
+    with torch.no_grad():
+        assert patching.edge_attribution(model, *ends).scores.nan_to_num().any()
+
+
+@pytest.mark.parametrize("share", [2, 0, float("nan"), "half"])
+def test_a_share_of_the_induction_score_lies_up_to_one(model, share):
+    with pytest.raises(ValueError, match="share lies above 0 and up to 1"):
+        circuits.induction_circuit(model, share=share)
+
+
+def test_heads_without_evidence_make_no_circuit(model):
+    with pytest.raises(TypeError, match="find_induction_heads"):
+        circuits.induction_circuit(model, found=[(1, 0)])

@@ -20,7 +20,7 @@ from interp.sweeps import (
     examples_of,
     metric_name,
 )
-from interp.sweeps.examples import measure_of, measured
+from interp.sweeps.examples import check_gradients, measure_of, measured
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,7 @@ def gate_gradients(
     model: Any, examples: Examples, metric: str | Metric, *, hooks: Hooks = ()
 ) -> Float[Tensor, "layer head example"]:
     """∂metric/∂ξ of each example, all heads at ξ = 1."""
+    check_gradients()
     config, size = model.config, (len(examples), 1, model.config.n_heads, 1)
     device = examples.tokens.device
     gates = [torch.ones(size, device=device, requires_grad=True) for _ in range(config.n_layers)]

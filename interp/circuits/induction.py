@@ -118,14 +118,15 @@ def induction_circuit(
         generator: Draws the sequences. None: a fixed seed.
 
     Raises:
-        TypeError: The model is wrapped.
-        ValueError: See `find_induction_heads`.
+        TypeError: The model is wrapped; `found` is not what `find_induction_heads` gave.
+        ValueError: `share` is not above 0 and up to 1; see `find_induction_heads`.
     """
     if not isinstance(model, Transformer):
         raise TypeError(
             f"wanted a Transformer, whose edges can be cut; got {type(model).__name__}: load it "
             "with interp.load_hugging_face, or use probes.find_induction_heads"
         )
+    check_asked(share, found)
     seed = int(torch.randint(2**31, (), generator=seeded(generator)))
     behaviour = Behaviour(model, periods, n_sequences, seed)
     if found is None:
@@ -147,6 +148,17 @@ def induction_circuit(
         **behaviour.losses(sources, targets),
         anti=tuple(map(head_name, found.anti)),
     )
+
+
+def check_asked(share: object, found: object) -> None:
+    """Refuse a share that no set takes, and heads that come without their evidence."""
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise ValueError(f"share lies above 0 and up to 1, got {share!r}")
+    if found is not None and not isinstance(found, InductionHeads):
+        raise TypeError(
+            "found is what probes.find_induction_heads(model) gave, with its evidence; got "
+            f"{found!r}"
+        )
 
 
 def _edges(behaviour: Behaviour, sources: list[Head], targets: list[Head]) -> dict[str, Tensor]:

@@ -24,7 +24,7 @@ from interp.sweeps import (
     run,
 )
 from interp.sweeps.edits import HEAD_AXIS, KEY_VALUE_SITES
-from interp.sweeps.subject import key_value_heads
+from interp.sweeps.subject import check_runnable, has_mlps, key_value_heads
 
 PATCH_SITES = ("z", "q", "k", "v", "pattern", "attn_out", "mlp_out", "resid")
 
@@ -52,7 +52,8 @@ def activation_patching(
         model: Ours, or a wrapped one.
         clean: Tokens or a Batch: its targets are asked of both.
         corrupted: Tokens or a Batch of the same shape and padding.
-        site: What is carried over.
+        site: What is carried over: z, q, k, v or pattern, which have heads, or attn_out, mlp_out
+            or resid (what enters a layer). There are no others here.
         metric: A name of `METRICS`, "kl" (against the clean run), or a function.
         direction: "denoising" (clean into corrupted: what suffices) or "noising" (corrupted into
             clean: what is needed).
@@ -62,6 +63,10 @@ def activation_patching(
         memory: Bytes that the activations of one batch of runs may take.
         progress: Called with (done, total); may raise to cancel.
 
+    Raises:
+        TypeError: There is no model to run, or the metric is none.
+        ValueError: There is no such site, direction or metric; the two batches don't correspond.
+
     Returns:
         `.effect`, patched minus base, exactly 0 where both runs agree; `.recovery`, as a share of
         the way to the source.
@@ -69,7 +74,7 @@ def activation_patching(
     Source: Vig et al. 2020 and Meng et al. 2022; directions as in Heimersheim & Nanda 2024, "How
     to Use and Interpret Activation Patching".
     """
-    by = checked_by(site, by)
+    by = checked_by(model, site, by)
     ends = ends_of(
         model, clean, corrupted, direction=direction, metric=metric, mask=mask, hooks=hooks
     )
@@ -92,14 +97,18 @@ def activation_patching(
     return patched(grid, values, ends.base.weights, by=by, method="patching", **about)
 
 
-def checked_by(site: str, by: str | None) -> str:
+def checked_by(model: Any, site: str, by: str | None) -> str:
     """What the columns of a result are.
 
     Raises:
+        TypeError: There is no model to run.
         ValueError: There is no such site, or it has no heads.
     """
+    check_runnable(model)
     if site not in PATCH_SITES:
         raise ValueError(f"no site {site!r} to patch; there are {', '.join(PATCH_SITES)}")
+    if site == "mlp_out" and not has_mlps(model):
+        raise ValueError("site='mlp_out': this model has no MLPs; take another site")
     if by not in (None, "head", "position"):
         raise ValueError(f"by is 'head' or 'position', got {by!r}")
     if by == "head" and site not in HEAD_AXIS:

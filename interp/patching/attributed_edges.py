@@ -105,12 +105,15 @@ def edge_attribution(
         progress: Called with (done, steps); may raise to cancel.
 
     Raises:
+        TypeError: `steps` is no whole number.
         ValueError: `steps` is below 1; the metric has no gradient, or, as "kl" in one step,
             one that is 0 for everything.
 
     Source: Syed et al. 2023, "Attribution Patching Outperforms Automated Circuit Discovery";
     Hanna et al. 2024, "Have Faith in Faithfulness".
     """
+    if isinstance(steps, bool) or not isinstance(steps, int):
+        raise TypeError(f"steps is a whole number, got {steps!r}")
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     if steps == 1:

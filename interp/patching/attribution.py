@@ -42,7 +42,7 @@ def attribution_patching(
         model: Ours, or a wrapped one that gradients flow through.
         clean: Tokens or a Batch: its targets are asked.
         corrupted: Tokens or a Batch of the same shape and padding.
-        site: What would be carried over.
+        site: What would be carried over: z, q, k, v, pattern, attn_out, mlp_out or resid.
         metric: See `activation_patching`; it must be differentiable.
         at: Where the gradient is taken, which is the run that would be patched: "corrupted"
             estimates denoising, "clean" noising.
@@ -53,11 +53,14 @@ def attribution_patching(
         grad_drop: Where what an activation does directly and through a later layer cancels, or two
             layers do, the gradient is 0 and may yet belie a large effect. Take it once for each
             layer with what that layer writes held fixed, and give the mean of the estimates'
-            sizes: 0 or more, no sign (GradDrop of AtP*; a backward pass a layer).
+            sizes: 0 or more, no sign (GradDrop of AtP*; a backward pass a layer). For all sites but
+            resid, the estimate with the site's own layer held is 0 and left out: the sum over the
+            others, divided by L − 1. Sizes are of each example, before the mean over the batch.
         mask: True where a token is real, beside tokens.
         hooks: What everything runs under.
 
     Raises:
+        TypeError: `qk_correction` or `grad_drop` is no bool, or there is no model to run.
         ValueError: There is no such site or end, or the metric has no gradient, or, as "kl" at
             "clean", one that is 0 for everything; `grad_drop` of a
             wrapped model, or of one layer.
@@ -66,9 +69,12 @@ def attribution_patching(
     """
     if at not in ("clean", "corrupted"):
         raise ValueError(f"the gradient is taken at 'clean' or 'corrupted', got {at!r}")
+    for name, value in (("qk_correction", qk_correction), ("grad_drop", grad_drop)):
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} is True or False, got {value!r}")
     if at == "clean":
         refuse_flat(metric, "Take at='corrupted'")
-    by = checked_by(site, by)
+    by = checked_by(model, site, by)
     direction = "denoising" if at == "corrupted" else "noising"
     ends = ends_of(
         model, clean, corrupted, direction=direction, metric=metric, mask=mask, hooks=hooks

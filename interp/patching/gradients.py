@@ -11,7 +11,7 @@ from interp.hooks import Hook, HookPoint, Hooks
 from interp.model import Transformer
 from interp.patching.pairs import Ends
 from interp.sweeps import SITES, Examples, evaluating
-from interp.sweeps.examples import Measure, measured
+from interp.sweeps.examples import Measure, check_gradients, measured
 
 
 def gradients(
@@ -20,8 +20,10 @@ def gradients(
     """The gradient of each example's metric with respect to its activations, by name.
 
     Raises:
+        RuntimeError: It is called under `torch.inference_mode()`.
         ValueError: The metric has no gradient.
     """
+    check_gradients()
     nudges: dict[str, Tensor] = {}
 
     def nudge(name: str) -> Hook:

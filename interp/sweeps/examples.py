@@ -78,9 +78,15 @@ def measure_of(metric: str | Metric, clean_logits: Float[Tensor, "B T V"]) -> Me
     """A metric by name or as it is; "kl" is KL(clean ‖ changed) at the scored positions, nats.
 
     Raises:
+        TypeError: It is neither a name nor a function.
         ValueError: There is none of that name.
     """
     if not isinstance(metric, str):
+        if not callable(metric):
+            raise TypeError(
+                f"a metric is one of {', '.join([*METRICS, 'kl'])}, or a function "
+                f"metric(logits, batch) -> [B]; got {metric!r}"
+            )
         return metric
     if metric == "kl":
         return partial(kl_divergence, reference=clean_logits)
@@ -90,6 +96,19 @@ def measure_of(metric: str | Metric, clean_logits: Float[Tensor, "B T V"]) -> Me
             "or pass a function metric(logits, batch) -> [B]"
         )
     return METRICS[metric]
+
+
+def check_gradients() -> None:
+    """Refuse to take gradients where torch keeps none.
+
+    Raises:
+        RuntimeError: It is called under `torch.inference_mode()`.
+    """
+    if torch.is_inference_mode_enabled():
+        raise RuntimeError(
+            "this takes gradients, and torch.inference_mode() keeps none; call it outside of the "
+            "block (torch.no_grad() does no harm)"
+        )
 
 
 def metric_name(metric: str | Metric) -> str:

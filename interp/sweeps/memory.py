@@ -27,6 +27,21 @@ class Budget:
     interventions: int
 
 
+def check_memory(memory: object) -> None:
+    """Refuse a bound that is no number of bytes.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is below 1, or no whole number.
+    """
+    if memory is None:
+        return
+    if isinstance(memory, bool) or not isinstance(memory, int | float):
+        raise TypeError(f"memory is a bound in bytes, a whole number; got {memory!r}")
+    if not memory >= 1 or memory != memory // 1:
+        raise ValueError(f"memory is a bound in bytes, at least 1; got {memory!r}")
+
+
 def budget_of(
     model: Any,
     examples: Examples,
@@ -50,14 +65,15 @@ def budget_of(
         calls: Whether the clean run's queries, keys and values are kept.
 
     Raises:
-        ValueError: The bound is no number of bytes.
+        TypeError: The bound is no number.
+        ValueError: It is no number of bytes.
     """
-    if memory is not None and memory < 1:
-        raise ValueError(f"memory is a bound in bytes, at least 1; got {memory}")
+    check_memory(memory)
     (n, length), config = examples.tokens.shape, model.config
     on_cpu = examples.tokens.device.type == "cpu"
     if memory is None:
         memory = MEMORY if on_cpu else MEMORY_ELSEWHERE
+    memory = int(memory)  # 1e9 is taken too
     running = 4 * length * (2 * widest(model) + 4 * config.d_model)
     running += 3 * 4 * config.n_heads * length**2 if patterns else 0
     kept = 4 * length * ((5 if calls else 2) * config.n_layers * config.d_model + config.d_vocab)

@@ -60,6 +60,19 @@ def key_value_heads(model: Any) -> int:
     return model.config.n_kv_heads if isinstance(model, Observed) else model.config.kv_heads
 
 
+def check_runnable(model: Any) -> None:
+    """Refuse what is no model of either kind.
+
+    Raises:
+        TypeError: It is neither a `Transformer` nor wrapped.
+    """
+    if not isinstance(model, Transformer | Observed):
+        raise TypeError(
+            "wanted an interp.Transformer, or what interp.wrap(model) makes of a model of another "
+            f"library; got {type(model).__name__}"
+        )
+
+
 def has_mlps(model: Any) -> bool:
     """Whether blocks have MLPs; of a wrapped model, that is taken for granted."""
     return not isinstance(model, Transformer) or model.config.d_mlp is not None
