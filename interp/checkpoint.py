@@ -10,6 +10,7 @@ from torch import Tensor
 
 from interp.config import TransformerConfig
 from interp.model import Transformer
+from interp.paths import made_folder, path_of
 from interp.results import write_atomic
 from interp.seq2seq import Seq2SeqConfig, Seq2SeqTransformer
 from interp.weights import check_own
@@ -31,11 +32,14 @@ def save(model: Model, folder: str | Path, **about: Any) -> Path:
 
     Returns:
         The folder.
+
+    Raises:
+        FileExistsError: There is a file in its place.
+        TypeError: The model is none of ours.
     """
     if not isinstance(model, Seq2SeqTransformer):
         check_own(model)
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = made_folder(folder)
     write_weights(model, folder / WEIGHTS)
     described = {"model": model.config.to_dict(), **about}
     write_atomic(folder / CONFIG, json.dumps(described, indent=1) + "\n")
@@ -99,7 +103,7 @@ def read_config(folder: str | Path) -> dict[str, Any]:
         FileNotFoundError: There is no such file.
         ValueError: It is not JSON with a model in it.
     """
-    path = Path(folder) / CONFIG
+    path = path_of(folder, "a folder") / CONFIG
     if not path.is_file():
         raise FileNotFoundError(f"{folder}: wanted a folder with {CONFIG}, there is none")
     try:
@@ -107,7 +111,10 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not JSON ({error}); the file is broken") from error
     if not isinstance(described, dict) or not isinstance(described.get("model"), dict):
-        raise ValueError(f"{path}: has no model config under 'model'; not written by interp.save")
+        raise ValueError(
+            f"{path}: has no model config under 'model'; not written by interp.save or a run "
+            "(interp.interop.open_model reads other formats)"
+        )
     return described
 
 

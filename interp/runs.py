@@ -23,6 +23,7 @@ from interp.checkpoint import (
     read_weights,
 )
 from interp.model import Transformer
+from interp.paths import path_of
 from interp.tasks import Task, make
 
 CHECKPOINTS = "checkpoints"
@@ -45,7 +46,7 @@ def load(folder: str | Path, *, step: int | None = None) -> Transformer:
     """
     if step is not None and (isinstance(step, bool) or not isinstance(step, int)):
         raise TypeError(f"a step is an integer (`run.steps` has them), got {step!r}")
-    folder = Path(folder)
+    folder = path_of(folder, "a folder")
     config = decoder_only(read_config(folder)["model"], folder)
     if (folder / WEIGHTS).is_file():
         if step is not None:
@@ -86,7 +87,7 @@ class Run:
             FileNotFoundError: There is no such folder.
             ValueError: It is no run.
         """
-        self.path = Path(path)
+        self.path = path_of(path, "a run folder")
         if not isinstance(read_config(self.path).get("training"), dict):
             raise ValueError(f"{path} holds a model, not a run: there is no 'training' in {CONFIG}")
         if model is not None:

@@ -2,7 +2,7 @@
 
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,11 @@ from interp.interop.hugging_face import load_hugging_face
 from interp.interop.llama2c import MAGIC, load_llama2c
 from interp.interop.mingpt import load_mingpt, load_nanogpt
 from interp.interop.tensors import Tensors, read_tensors
+from interp.interop.tracr import is_tracr, load_tracr
 from interp.interop.transformer_lens import load_transformer_lens
 from interp.interop.transformer_lens_config import Legacy
 from interp.model import Transformer
+from interp.paths import path_of
 from interp.runs import load
 
 
@@ -22,7 +24,7 @@ class Hints:
     """What a file does not say by itself.
 
     Attributes:
-        config: Of a HookedTransformer checkpoint, where it does not lie beside.
+        config: Of a HookedTransformer checkpoint or a tracr program, where it does not lie beside.
         n_heads: Of a minGPT state dict.
         tokenizer: Of a llama2.c file, where it is not called tok*.bin and beside it.
         step: Of a run of ours, which checkpoint.
@@ -43,9 +45,13 @@ def open_model(path: str | Path, hints: Hints = Hints()) -> Transformer:  # noqa
 
     Raises:
         FileNotFoundError: There is nothing there.
+        TypeError: It is no path.
         ValueError: It is none of them, or broken.
     """
-    return FORMATS[format_of(path, hints)](Path(path), hints)
+    found = format_of(path, hints)
+    if hints.step is not None and found != "interp":
+        raise ValueError(f"{path}: a step is of a run, and this is none ({found}); leave step out")
+    return FORMATS[found](Path(path), hints)
 
 
 def format_of(path: str | Path, hints: Hints = Hints()) -> str:  # noqa: B008 (frozen)
@@ -53,9 +59,10 @@ def format_of(path: str | Path, hints: Hints = Hints()) -> str:  # noqa: B008 (f
 
     Raises:
         FileNotFoundError: There is nothing there.
+        TypeError: It is no path.
         ValueError: It is none of them.
     """
-    path = Path(path)
+    path = path_of(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such file or folder")
     if path.is_dir() and (path / "config.json").is_file():
@@ -64,6 +71,8 @@ def format_of(path: str | Path, hints: Hints = Hints()) -> str:  # noqa: B008 (f
             return "interp"
         if "model_type" in said:
             return "hugging_face"
+    if is_tracr(path):
+        return "tracr"
     if hints.whole_module:
         return "transformer_lens"
     if path.is_file() and _is_llama2c(path):
@@ -76,7 +85,7 @@ def _by_names(path: Path, tensors: Tensors) -> str:
     if "embed.W_E" in names:
         return "transformer_lens"
     if any(name.endswith("wte.weight") for name in names):
-        return "mingpt" if path.suffix == ".safetensors" or not _has_arguments(path) else "nanogpt"
+        return "nanogpt" if _has_arguments(_one_file(path)) else "mingpt"
     shown = ", ".join(sorted(names)[:3])
     raise ValueError(
         f"{path}: none of the formats that are read ({', '.join(FORMATS)}); its tensors are "
@@ -84,9 +93,17 @@ def _by_names(path: Path, tensors: Tensors) -> str:
     )
 
 
+def _one_file(path: Path) -> Path:
+    """The torch file of a folder that has one only; else the path itself."""
+    files = [f for kind in ("*.pt", "*.pth", "*.bin") for f in path.glob(kind)]
+    return files[0] if path.is_dir() and len(files) == 1 else path
+
+
 def _has_arguments(path: Path) -> bool:
     import torch
 
+    if path.is_dir() or path.suffix == ".safetensors":
+        return False
     loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
     return isinstance(loaded, dict) and "model_args" in loaded
 
@@ -136,12 +153,25 @@ def _llama2c(path: Path, hints: Hints) -> Transformer:
 
 def _mingpt(path: Path, hints: Hints) -> Transformer:
     if hints.n_heads is None:
-        raise ValueError(f"{path}: a minGPT state dict does not tell how many heads; give n_heads")
+        raise ValueError(
+            f"{path}: a minGPT state dict does not tell how many heads; give n_heads "
+            "(interp convert IN OUT --heads N makes a folder that tells)"
+        )
     return load_mingpt(path, n_heads=hints.n_heads)
 
 
 def _nanogpt(path: Path, hints: Hints) -> Transformer:
-    return load_nanogpt(path)
+    return load_nanogpt(_one_file(path))
+
+
+def _tracr(path: Path, hints: Hints) -> Transformer:
+    params = path / "params.npz" if path.is_dir() else path
+    config = hints.config or params.parent / "config.json"
+    if not isinstance(config, Mapping | str | Path):
+        raise TypeError(
+            f"{path}: a tracr program's config is a dict or JSON, got {type(config).__name__}"
+        )
+    return load_tracr(params, config)
 
 
 FORMATS: dict[str, Callable[[Path, Hints], Transformer]] = {
@@ -151,5 +181,6 @@ FORMATS: dict[str, Callable[[Path, Hints], Transformer]] = {
     "llama2c": _llama2c,
     "nanogpt": _nanogpt,
     "mingpt": _mingpt,
+    "tracr": _tracr,
 }
 """What opens each format."""

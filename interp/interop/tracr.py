@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -12,6 +13,23 @@ from interp.config import TransformerConfig
 from interp.interop.assembly import assemble
 from interp.interop.tensors import Reader, Tensors
 from interp.model import Transformer
+
+NEEDED = [
+    "num_layers",
+    "num_heads",
+    "key_size",
+    "mlp_hidden",
+    "layer_norm",
+    "causal",
+    "activation",
+    "input_encoding",
+]
+"""What the config of a program must say."""
+
+
+def is_tracr(path: Path) -> bool:
+    """Whether a file is an `.npz`, or a folder holds `params.npz`: the only such format."""
+    return path.is_file() and path.suffix == ".npz" or (path / "params.npz").is_file()
 
 
 def load_tracr(
@@ -27,9 +45,11 @@ def load_tracr(
         FileNotFoundError: A file is not there.
         ValueError: The program needs what a Transformer of ours lacks, or tensors do not fit.
     """
-    read = config if isinstance(config, Mapping) else json.loads(Path(config).read_text())
+    read = config if isinstance(config, Mapping) else _read_config(Path(config))
     where = "params" if isinstance(params, Mapping) else str(params)
-    arrays = params if isinstance(params, Mapping) else np.load(params)
+    arrays = params if isinstance(params, Mapping) else _read_arrays(Path(params))
+    if lacking := [name for name in NEEDED if name not in read]:
+        raise ValueError(f"{where}: the program's config lacks {', '.join(lacking)}")
     readers: dict[str, Any] = {
         name: torch.from_numpy(np.array(array)) for name, array in arrays.items()
     }
@@ -38,6 +58,28 @@ def load_tracr(
     model = assemble(ours, _recipes(ours, tensors), where=where)
     tensors.check_all_taken()
     return model
+
+
+def _read_config(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: wanted the JSON of a tracr program's config (model.model_config's fields and "
+            "input_encoding), there is none"
+        )
+    try:
+        read = json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not JSON ({error})") from error
+    return read if isinstance(read, Mapping) else {}
+
+
+def _read_arrays(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: wanted an .npz of a program's params, there is none")
+    try:
+        return dict(np.load(path))
+    except (ValueError, BadZipFile, EOFError) as error:
+        raise ValueError(f"{path}: not a whole .npz of plain arrays ({error})") from error
 
 
 def _config(config: Mapping[str, Any], tensors: Tensors) -> TransformerConfig:

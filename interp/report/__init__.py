@@ -66,10 +66,12 @@ def subject_at(path: str | Path, *, step: int | None = None) -> Subject:
 
     Raises:
         FileNotFoundError: There is no such folder, file or checkpoint.
-        ValueError: It is neither.
+        ValueError: It is neither; or a step is asked of what is no run.
     """
-    if step is not None or not Path(path).exists() or _is_run(Path(path)):
+    if not Path(path).exists() or _is_run(Path(path)):
         return subject_of(path, step=step)
+    if step is not None:
+        raise ValueError(f"{path} is a model, not a run, so it has no steps: leave step out")
     return subject_of_file(path)
 
 
