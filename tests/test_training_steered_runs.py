@@ -69,6 +69,7 @@ steer = [{statistic = "entropy", weight = 0.1}]
 to = "zero"
 heads = [[0, 1]]
 """
+STEER = {"statistic": "entropy", "weight": 1}
 SWEEP = """
 [sweep]
 training.steer = [[], [{statistic = "entropy", weight = 0.1}]]
@@ -103,6 +104,19 @@ def test_a_file_steers_a_run_and_a_sweep(tmp_path, capsys):
         ({"steer": [{"statistic": "entropy", "weight": -1, "floor": 1}]}, "be positive"),
         ({"steer": [{"statistic": "entropy", "weight": 1, "layers": [2]}]}, "layers are"),
         ({"steer": [{"statistic": "entropy", "weight": 1, "heads": [[0, 5]]}]}, "heads are pairs"),
+        ({"steer": [STEER | {"layers": [0, 0]}]}, "layers: 0 is named twice"),
+        ({"steer": [STEER | {"heads": [[0, 1], [0, 1]]}]}, r"heads: \(0, 1\) is named twice"),
+        ({"steer": [STEER | {"weight": True}]}, "are finite numbers"),
+        ({"steer": [STEER | {"floor": False}]}, "are finite numbers"),
+        ({"clamps": [{"to": "zero", "hook": 3}]}, "name of an activation; got 3"),
+        (
+            {"clamps": [{"to": "match", "heads": [[1, 0]]}, {"to": "zero", "layers": [1]}]},
+            r"\(1, 0\) is named twice",
+        ),
+        (
+            {"clamps": [{"to": to, "hook": "hook_embed"} for to in ("zero", "mean")]},
+            "hook_embed is named twice",
+        ),
         ({"clamps": [{"to": "zero"}]}, "one of heads, layers and hook"),
         ({"clamps": [{"to": "nought", "layers": [0]}]}, "`to` is one of"),
         ({"clamps": [{"to": "match", "hook": "hook_embed"}]}, "`to` is one of zero, mean"),

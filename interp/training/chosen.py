@@ -12,7 +12,7 @@ def chosen_heads(
     """The heads that are named by pairs (layer, head), or all of some layers; None and None: all.
 
     Raises:
-        ValueError: Both are given, or one of them names what there is not.
+        ValueError: Both are given, or one of them names what there is not, or one thing twice.
     """
     if layers is not None and heads is not None:
         raise ValueError(f"give layers or heads, not both; got {layers} and {heads}")
@@ -30,6 +30,8 @@ def _known(name: str, wanted: object, there: list) -> list:
     if odd or not found:
         shape = "pairs (layer, head)" if name == "heads" else "layers"
         raise ValueError(f"{name} are {shape} up to {there[-1]}; got {odd[0] if odd else wanted!r}")
+    if twice := [x for x in found if found.count(x) > 1]:
+        raise ValueError(f"{name}: {twice[0]} is named twice; got {wanted}")
     return found
 
 

@@ -140,18 +140,23 @@ def check_clamps(clamps: Sequence[Clamp], config: TransformerConfig) -> None:
     """Refuse what this model can't be held at.
 
     Raises:
-        ValueError: An unknown name, head or layer; or a pattern in a layer that isn't causal.
+        ValueError: An unknown name, head or layer; a pattern in a layer that isn't causal; or what
+            is held twice.
         LookupError: No activation has the hook's name.
     """
+    seen: set[object] = set()
     for clamp in clamps:
-        for layer, _ in _held_heads(clamp, config):
+        heads = _held_heads(clamp, config)
+        own = set(heads if clamp.hook is None else _held_names(clamp.hook, config))
+        if twice := own & seen:
+            raise ValueError(f"{min(map(str, twice))} is named twice: one clamp holds it")
+        seen |= own
+        for layer, _ in heads:
             if clamp.to in PATTERNS and config.rule(layer) != Causal():
                 kind, _ = config.attention_of(layer)
                 raise ValueError(
                     f"a pattern is held in causal layers; layer {layer} has attention {kind!r}"
                 )
-        if clamp.hook is not None:
-            _held_names(clamp.hook, config)
 
 
 def held(
@@ -207,6 +212,8 @@ def _held_heads(clamp: Clamp, config: TransformerConfig) -> list[Head]:
     given = [name for name in ("heads", "layers", "hook") if getattr(clamp, name) is not None]
     if len(given) != 1:
         raise ValueError(f"a clamp wants one of heads, layers and hook; got {given or 'none'}")
+    if clamp.hook is not None and not isinstance(clamp.hook, str):
+        raise ValueError(f"a clamp's hook is the name of an activation; got {clamp.hook!r}")
     known = VALUES if clamp.hook is not None else PATTERNS | VALUES
     if clamp.to not in known:
         raise ValueError(f"a clamp's `to` is one of {', '.join(known)}; got {clamp.to!r}")

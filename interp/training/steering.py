@@ -162,7 +162,8 @@ def check_steers(
 
 def _check_numbers(steer: Steer) -> None:
     numbers = [x for x in (steer.weight, steer.floor, steer.ceiling) if x is not None]
-    if not all(isinstance(x, int | float) and math.isfinite(x) for x in numbers):
+    plain = [isinstance(x, int | float) and not isinstance(x, bool) for x in numbers]
+    if not all(plain) or not all(map(math.isfinite, numbers)):
         raise ValueError(f"weight, floor and ceiling are finite numbers; got {steer}")
     if steer.floor is not None and steer.ceiling is not None:
         raise ValueError(f"give floor or ceiling: two Steers make a band; got {steer}")
