@@ -47,8 +47,9 @@ class AttentionView:
     Everything is computed in float32 or better. `log_sum_exp`, `entropy`, `renyi_entropy`,
     `mean_of`, `weight_at`, what is made of them, and `pattern` are differentiable (once) with
     respect to q and k; `max_weight`, `top_keys` and `divergence_to` are detached; a bias is a
-    constant for all of them. Beside a sink logit, weights are of what the sink leaves. A row that
-    sees no key has the log-sum-exp −inf, entropy 0, and weights and means 0.
+    constant for all of them. A sink logit is left out of all of them: a row is the one over its
+    keys, made to sum to 1, and not the smaller weights that flow beside a sink. A row that sees no
+    key has the log-sum-exp −inf, entropy 0, and weights and means 0.
     """
 
     def __init__(

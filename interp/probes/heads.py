@@ -13,7 +13,7 @@ from interp.hooks import HookPoint, Hooks
 from interp.probes.matches import Matches
 from interp.probes.observed import Layer, Model, Progress, check_model, observe
 from interp.probes.row_statistics import Asked, rows_of
-from interp.probes.rows import check_ids, counted_rows
+from interp.probes.rows import check_ids, check_share, checked_bools, counted_rows
 from interp.probes.sums import Sums
 from interp.results import Result
 
@@ -22,25 +22,7 @@ Also = Literal["renyi", "max_weight", "top_keys", "per_position"]
 
 @dataclass(frozen=True)
 class Statistics(Result):
-    """What attention is like, averaged over the rows that have the statistic; NaN without any.
-
-    Attributes:
-        entropy: Nats, over rows that see a key.
-        normalized_entropy: In shares of the log of the keys that a row may see, over rows that see
-            two or more: 1 uniform, 0 one-hot, at any length.
-        effective_keys: exp(entropy): the geometric mean over rows.
-        uniform_deficit: log n − entropy in nats, n the keys that a row may see; 0 for uniform.
-        previous_token: Attention on the token before.
-        duplicate_token: Attention on all earlier occurrences of the row's token.
-        induction: Attention on the tokens after them.
-        sink: Attention on the first token, in all rows but its own.
-        mean_distance: How many tokens back a head looks.
-        write_norm: Norm of what a head writes to the residual stream.
-        broad_entropy: `normalized_entropy` over rows that may see `min_keys` keys or more.
-        renyi_entropy: Of order 2, in nats; None unless asked for.
-        max_weight: The largest weight of a row; None unless asked for.
-        top_keys_share: The share of the five largest weights; None unless asked for.
-    """
+    """What attention is like, averaged over rows; see `HeadStatistics`."""
 
     entropy: Tensor
     normalized_entropy: Tensor
@@ -70,9 +52,33 @@ class PositionStatistics(Statistics):
 
 @dataclass(frozen=True)
 class HeadStatistics(Statistics):
-    """Head statistics over all rows: tensors [L H].
+    """Head statistics: tensors [L H], each a mean over the rows that count and have it; else NaN.
+
+    A row has what its mask or window lets it see: it counts for the weight on some key only if it
+    may see that key. Beside a sink logit (`sink_logits`), `entropy`, what is made of it,
+    `renyi_entropy` and `mean_distance` are of the row over its keys, made to sum to 1; all weights
+    (`previous_token`, `duplicate_token`, `induction`, `sink`, `max_weight`, `top_keys_share`) and
+    `write_norm` are as they flow, and the weights of a row sum to less than 1. Linear and Performer
+    attention have no softmax: there the weights that their features imply are looked at.
 
     Attributes:
+        entropy: Nats, over rows that may see a key.
+        normalized_entropy: In shares of the log of the keys that a row may see, over rows that may
+            see two or more: 1 uniform, 0 one-hot, at any length.
+        effective_keys: exp(mean entropy), in keys: the geometric mean over rows.
+        uniform_deficit: log n − entropy in nats, n the keys that a row may see; 0 for uniform. Over
+            rows that may see two or more.
+        previous_token: Weight on the token before, 0 to 1, over rows that may see it.
+        duplicate_token: Weight on all earlier occurrences of the row's token together, 0 to 1, over
+            rows that may see one.
+        induction: Weight on the tokens right after them, likewise.
+        sink: Weight on the first token, 0 to 1, over rows that may see it, without the first rows.
+        mean_distance: How many tokens back a head looks, over rows that may see a key.
+        write_norm: ‖z W_O‖, what a head writes to the residual stream, over all rows that count.
+        broad_entropy: `normalized_entropy` over rows that may see `min_keys` keys or more.
+        renyi_entropy: Of order 2, in nats; None unless asked for.
+        max_weight: The largest weight of a row, 0 to 1; None unless asked for.
+        top_keys_share: The five largest weights together, 0 to 1; None unless asked for.
         n_rows: How many rows counted.
         min_keys: How many keys a row of `broad_entropy` may see at least.
         per_position: The same for each position; None unless asked for.
@@ -88,7 +94,11 @@ class HeadStatistics(Statistics):
 
         Over rows that may see `min_keys` keys or more. Near-uniform is not useless, and not idle:
         look at `write_norm`, and at what cutting the head costs.
+
+        Raises:
+            ValueError: The threshold is no share from 0 to 1.
         """
+        check_share(threshold)
         found = (self.broad_entropy >= threshold).nonzero().tolist()
         return [(layer, head) for layer, head in found]
 
@@ -123,10 +133,13 @@ def head_statistics(
 
     Raises:
         TypeError: Tokens are not integers; a mask is not of bools; there is no model to run.
-        ValueError: Something unknown in `also`; shapes do not fit; a layer without softmax.
+        ValueError: Something unknown in `also`; shapes do not fit; a layer has no attention.
     """
     check_model(model)
     check_ids(tokens)
+    for name, given in (("mask", mask), ("rows", rows)):
+        if given is not None:
+            checked_bools(name, given, tokens)
     parts = [_cut(x, tokens, batch_size) for x in (tokens, mask, rows)]
     told = _Told(progress, len(parts[0]) * model.config.n_layers)
     how = {"also": also, "hooks": hooks, "min_keys": min_keys, "memory": memory}
@@ -173,11 +186,13 @@ class HeadStatisticsStream:
     ) -> None:
         """As in `head_statistics`."""
         check_model(model)
-        unknown = sorted(set(also) - set(get_args(Also)))
-        if unknown or isinstance(also, str):
+        listed = isinstance(also, Collection) and not isinstance(also, str)
+        if not listed or not all(name in get_args(Also) for name in also):
             raise ValueError(f"`also` is a list of {list(get_args(Also))}, got {also!r}")
-        if min_keys < 2:
-            raise ValueError(f"a row has an entropy from 2 keys on; got min_keys={min_keys}")
+        if isinstance(min_keys, bool) or not isinstance(min_keys, int) or min_keys < 2:
+            raise ValueError(
+                f"a row has an entropy from 2 keys on, a whole number; got min_keys={min_keys!r}"
+            )
         self.model, self.hooks, self.progress = model, hooks, progress
         self.also, self.min_keys, self.memory = frozenset(also), min_keys, memory
         self.n_rows = 0

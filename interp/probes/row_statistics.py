@@ -63,7 +63,8 @@ def rows_of(layer: Layer, asked: Asked) -> tuple[Tensor, Rows]:
 def _without_pattern(layer: Layer, asked: Asked) -> tuple[Tensor, Rows]:
     """One packed run (z, log-sum-exp, entropy, mean position), then gathers.
 
-    Where a sink logit competes, entropies and distances are of what it leaves.
+    Where a sink logit competes, entropies and distances are of the row made to sum to 1 without it,
+    weights as they flow: smaller by the sink's share.
     """
     view = layer.view(asked.memory)
     call, visible = view.call, view.call.visible
@@ -132,7 +133,7 @@ def _with_pattern(layer: Layer, asked: Asked) -> Rows:
     }
     shares = {name: _share_seen(p, target, seen) for name, target in targets.items()}
     also = {name: ALSO_OF_PATTERN[name](p) for name in sorted(asked.also)}
-    if layer.call.sink is not None:  # what it leaves
+    if layer.call.sink is not None:  # made to sum to 1 without it
         p = p / p.sum(-1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
         also |= {"renyi": _renyi_of_pattern(p)} if "renyi" in also else {}
     own = {"entropy": row_entropy(p), "mean_distance": (p * back[:, None]).sum(-1)}

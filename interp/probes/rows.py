@@ -23,9 +23,13 @@ def counted_rows(
         ValueError: Shapes differ, or pads stand where a row is asked for.
     """
     check_ids(tokens)
-    real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else _fit("mask", mask, tokens)
+    real = (
+        torch.ones_like(tokens, dtype=torch.bool)
+        if mask is None
+        else checked_bools("mask", mask, tokens)
+    )
     if rows is not None:
-        return _fit("rows", rows, tokens) & real
+        return checked_bools("rows", rows, tokens) & real
     return real if bos_token is None else real & (tokens != bos_token)
 
 
@@ -37,16 +41,17 @@ def check_ids(tokens: Int[Tensor, "batch pos"]) -> None:
         ValueError: It has other axes.
     """
     whole = isinstance(tokens, Tensor) and not tokens.is_floating_point()
-    if not whole or tokens.dtype == torch.bool:
+    if not whole or tokens.dtype not in (torch.int32, torch.int64):
         got = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
-        raise TypeError(f"wanted token ids [B T], a tensor of integers; got {got}")
+        raise TypeError(f"wanted token ids [B T], a tensor of integers (tokens.long()); got {got}")
     if tokens.dim() != 2:
         raise ValueError(
             f"wanted token ids [B T], got {list(tokens.shape)}; for one sequence use tokens[None]"
         )
 
 
-def _fit(name: str, x: Tensor, tokens: Tensor) -> Tensor:
+def checked_bools(name: str, x: object, tokens: Tensor) -> Tensor:
+    """Bools [B T] that stand beside tokens."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be a tensor of bools [B T], got {type(x).__name__}")
     if x.dtype != torch.bool:
@@ -54,6 +59,17 @@ def _fit(name: str, x: Tensor, tokens: Tensor) -> Tensor:
     if x.shape != tokens.shape:
         raise ValueError(f"{name} {list(x.shape)} must have the tokens' shape {list(tokens.shape)}")
     return x
+
+
+def check_share(threshold: object) -> None:
+    """Refuse what is no share.
+
+    Raises:
+        ValueError: It is no number from 0 to 1.
+    """
+    number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+    if not number or not 0 <= threshold <= 1:  # pyright: ignore[reportOperatorIssue]
+        raise ValueError(f"a threshold of entropy is a share from 0 to 1, got {threshold!r}")
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def findings_of(subject: Subject, *, progress: Progress | None = None) -> Findin
         progress: Called with how many parts are done, and out of how many.
 
     Raises:
-        ValueError: The model has layers without softmax.
+        ValueError: The model has layers without attention that could be looked at.
     """
     done = _Counted(progress)
     model, batch = subject.model, subject.batch
