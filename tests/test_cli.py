@@ -71,6 +71,7 @@ def test_a_kind_of_attention_is_a_flag_and_its_options_a_setting(tmp_path, capsy
         (["train", "--out", "{}", "--device", "abacus"], "abacus"),
         (["tasks", "sorting"], "there is no task"),
         (["dashboard", "no/such/run"], "there is no folder"),
+        (["dashboard", __file__], "wanted runs, folders of runs or models (.safetensors, .pt"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(command, said, tmp_path, capsys):

@@ -17,6 +17,9 @@ QUIET = {
     "client.toolbarMode": "viewer",
 }
 
+MODELS = (".safetensors", ".pt", ".pth", ".bin", ".npz")
+"""Endings of the files that `interp.interop.open_model` reads."""
+
 
 def open_dashboard(
     runs: Annotated[
@@ -29,6 +32,10 @@ def open_dashboard(
     for run in runs or []:
         if not run.exists():
             raise FileNotFoundError(f"there is no folder or file {run}")
+        if run.is_file() and run.suffix not in MODELS:
+            raise ValueError(
+                f"wanted runs, folders of runs or models ({', '.join(MODELS)}), got the file {run}"
+            )
     command = command_line(runs or [], script=pages(), port=port, browser=browser)
     if os.name == "posix":  # this process becomes the server: whoever ends it ends that
         os.execv(command[0], command)
