@@ -18,7 +18,7 @@ Run: python analyses/are_heads_needed.py OUT --run runs/demo
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -34,7 +34,9 @@ RANDOM_ORDERS = 20
 Order = list[tuple[int, int]]
 
 
-def main(out: Path, run: Path = Path("runs/demo")) -> None:
+def main(
+    out: Annotated[Path, typer.Argument(file_okay=False)], run: Path = Path("runs/demo")
+) -> None:
     """Write are_heads_needed.json and are_heads_needed.html to a folder."""
     subject = subject_of(run)
     orders, correlations = _orders(subject)

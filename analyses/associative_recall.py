@@ -16,7 +16,7 @@ Run: python analyses/associative_recall.py OUT
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import panels
 import published
@@ -50,7 +50,7 @@ class Size:
 QUICK = Size(widths=(16,), pairs=(2,), vocab=16, length=16, rates=(3e-3,), steps=150)
 
 
-def main(out: Path, quick: bool = False) -> None:
+def main(out: Annotated[Path, typer.Argument(file_okay=False)], quick: bool = False) -> None:
     """Write associative_recall.json and associative_recall.html; runs are kept in OUT/runs."""
     size = QUICK if quick else Size()
     grid = [(width, pairs) for width in size.widths for pairs in size.pairs]

@@ -27,6 +27,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
+from typing import Annotated
 
 import torch
 import typer
@@ -39,7 +40,9 @@ from interp.results import plain, write_atomic
 SUBJECTS = ("numbers", "kernels", "cost", "models", "induction")
 
 
-def main(out: Path, steps: int = 400, only: str = "") -> None:
+def main(
+    out: Annotated[Path, typer.Argument(file_okay=False)], steps: int = 400, only: str = ""
+) -> None:
     """Write attention_claims.json and attention_claims.html to a folder.
 
     Args:

@@ -19,7 +19,7 @@ Run: python analyses/backup_heads.py OUT --run runs/demo
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -33,7 +33,9 @@ from interp.results import plain, write_atomic
 STRONGEST = 12
 
 
-def main(out: Path, run: Path = Path("runs/demo")) -> None:
+def main(
+    out: Annotated[Path, typer.Argument(file_okay=False)], run: Path = Path("runs/demo")
+) -> None:
     """Write backup_heads.json and backup_heads.html to a folder."""
     subject = subject_of(run)
     if subject.repeats is None:

@@ -18,7 +18,7 @@ Run: python analyses/clock_and_pizza.py OUT
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import panels
 import published
@@ -56,7 +56,7 @@ class Size:
 QUICK = Size(p=13, d_model=32, steps=300, batch_size=128, seeds=1)
 
 
-def main(out: Path, quick: bool = False) -> None:
+def main(out: Annotated[Path, typer.Argument(file_okay=False)], quick: bool = False) -> None:
     """Write clock_and_pizza.json and clock_and_pizza.html; the runs are kept in OUT/runs."""
     size = QUICK if quick else Size()
     logits, found = {}, {}

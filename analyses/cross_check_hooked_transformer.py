@@ -14,7 +14,7 @@ Run: in an environment with transformer-lens 3.9 beside interp,
 import json
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -87,7 +87,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def main(out: Path) -> None:
+def main(out: Annotated[Path, typer.Argument(file_okay=False)]) -> None:
     """Write cross_check_hooked_transformer.json to a folder."""
     found = {name: compared(interp.TransformerConfig(**SIZES | KINDS[name])) for name in KINDS}
     about = {"transformer_lens": version("transformer-lens"), "torch": torch.__version__}

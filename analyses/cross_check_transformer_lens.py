@@ -22,7 +22,7 @@ import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -46,7 +46,7 @@ OLD = {
 """What HookedTransformer checkpoints may do beyond the plain case."""
 
 
-def main(out: Path, run: Path = SHIPPED) -> None:
+def main(out: Annotated[Path, typer.Argument(file_okay=False)], run: Path = SHIPPED) -> None:
     """Write cross_check_transformer_lens.json and .html to a folder."""
     model = interp.load(run)
     bridge = interp.to_bridge(model)

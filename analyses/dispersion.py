@@ -24,7 +24,7 @@ Run: python analyses/dispersion.py OUT [--quick]
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from largest.reading import CLASSES, LONGEST, bound, read, trained
@@ -66,7 +66,7 @@ class Kind:
         return [run[n][name] for run in self.plain]
 
 
-def main(out: Path, quick: bool = False) -> None:
+def main(out: Annotated[Path, typer.Argument(file_okay=False)], quick: bool = False) -> None:
     """Write dispersion.json and dispersion.html to a folder; a second call goes on."""
     seeds, steps, lengths = (1, 300, LENGTHS[:6]) if quick else (3, 1500, LENGTHS)
     found = {"free": Kind([], []), "capped": Kind([], [])}

@@ -23,7 +23,7 @@ Run: python analyses/entropy_regularisation.py OUT [--quick]; what is trained is
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 import typer
@@ -84,7 +84,7 @@ class Found:
     induction: list[float]
 
 
-def main(out: Path, quick: bool = False) -> None:
+def main(out: Annotated[Path, typer.Argument(file_okay=False)], quick: bool = False) -> None:
     """Write entropy_regularisation.json and entropy_regularisation.html to a folder."""
     seeds, names = (1, QUICK) if quick else (2, tuple(SETTINGS))
     training = {"steps": 60, "batch_size": 8} if quick else {"steps": 700, "batch_size": 16}

@@ -21,7 +21,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -72,7 +72,7 @@ class Found:
         return self.metrics.step / self.dense.step - 1
 
 
-def main(out: Path, quick: bool = False) -> None:
+def main(out: Annotated[Path, typer.Argument(file_okay=False)], quick: bool = False) -> None:
     """Write formation_step.json and formation_step.html to a folder, with the runs beside."""
     found = [followed(trained(out, seed, quick=quick), seed) for seed in range(1 if quick else 5)]
     seeds = [_row(each) for each in found]

@@ -23,7 +23,7 @@ Run: python analyses/grokking.py OUT
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import panels
 import published
@@ -61,7 +61,7 @@ class Size:
 QUICK = Size(p=13, fraction=0.7, d_model=32, d_mlp=64, steps=500, seeds=1, per_octave=4)
 
 
-def main(out: Path, quick: bool = False) -> None:
+def main(out: Annotated[Path, typer.Argument(file_okay=False)], quick: bool = False) -> None:
     """Write grokking.json and grokking.html; the runs are kept in OUT/runs."""
     size = (
         Size(p=13, fraction=0.7, d_model=32, d_mlp=64, steps=500, seeds=1, per_octave=4)

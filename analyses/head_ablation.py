@@ -14,7 +14,7 @@ Run: python analyses/head_ablation.py OUT --run runs/demo
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -25,7 +25,9 @@ from interp.report import subject_of
 from interp.results import plain, write_atomic
 
 
-def main(out: Path, run: Path = Path("runs/demo")) -> None:
+def main(
+    out: Annotated[Path, typer.Argument(file_okay=False)], run: Path = Path("runs/demo")
+) -> None:
     """Write head_ablation.json and head_ablation.html to a folder."""
     subject = subject_of(run)
     kinds: dict[str, dict[str, Any]] = {

@@ -15,6 +15,7 @@ Run: python analyses/head_entropy.py OUT --run runs/demo-majority
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -23,7 +24,9 @@ from interp.report.figures import entropy_figure
 from interp.results import plain, write_atomic
 
 
-def main(out: Path, run: Path = Path("runs/demo-majority")) -> None:
+def main(
+    out: Annotated[Path, typer.Argument(file_okay=False)], run: Path = Path("runs/demo-majority")
+) -> None:
     """Write head_entropy.json and head_entropy.html to a folder."""
     found = report.analyze(run)
     statistics = found.statistics

@@ -24,7 +24,7 @@ import json
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -40,7 +40,9 @@ KINDS = {"zero": "zero", "patterns held": "pattern_preserving"}
 Heads = list[tuple[int, int]]
 
 
-def main(out: Path, seeds: int = 5, runs: Path | None = None) -> None:
+def main(
+    out: Annotated[Path, typer.Argument(file_okay=False)], seeds: int = 5, runs: Path | None = None
+) -> None:
     """Write induction_circuit.json and induction_circuit.html to a folder.
 
     Args:

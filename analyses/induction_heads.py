@@ -19,6 +19,7 @@ Run: python analyses/induction_heads.py OUT --run runs/demo
 
 import json
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -28,7 +29,9 @@ from interp.report.figures import group_figure
 from interp.results import plain, write_atomic
 
 
-def main(out: Path, run: Path = Path("runs/demo")) -> None:
+def main(
+    out: Annotated[Path, typer.Argument(file_okay=False)], run: Path = Path("runs/demo")
+) -> None:
     """Write induction_heads.json and induction_heads.html to a folder."""
     subject = subject_of(run)
     if subject.repeats is None:

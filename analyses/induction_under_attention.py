@@ -20,7 +20,7 @@ Run: python analyses/induction_under_attention.py OUT
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 import typer
@@ -53,7 +53,9 @@ KINDS: dict[str, dict[str, Any]] = {
 FILE = "induction_under_attention.json"
 
 
-def main(out: Path, steps: int = 1500, kinds: str = "") -> None:
+def main(
+    out: Annotated[Path, typer.Argument(file_okay=False)], steps: int = 1500, kinds: str = ""
+) -> None:
     """Write induction_under_attention.json and .html to a folder.
 
     Args:

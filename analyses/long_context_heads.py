@@ -22,7 +22,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import plotly.graph_objects as go
 import torch
@@ -38,7 +38,12 @@ LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768)
 SCORES = ("induction", "previous_token", "duplicate_token", "sink", "normalized_entropy")
 
 
-def main(out: Path, run: Path = Path("runs/demo"), period: int = 22, longest: int = 32_768) -> None:
+def main(
+    out: Annotated[Path, typer.Argument(file_okay=False)],
+    run: Path = Path("runs/demo"),
+    period: int = 22,
+    longest: int = 32_768,
+) -> None:
     """Write long_context_heads.json and long_context_heads.html to a folder."""
     lengths = [n for n in LENGTHS if n <= longest]
     measured = [in_own_process(run, n, period) for n in lengths]

@@ -23,7 +23,7 @@ Run: python analyses/markov_stages.py OUT
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import panels
 import published
@@ -65,7 +65,7 @@ class Size:
     per_octave: int = 8  # checkpoints
 
 
-def main(out: Path, quick: bool = False) -> None:
+def main(out: Annotated[Path, typer.Argument(file_okay=False)], quick: bool = False) -> None:
     """Write markov_stages.json and markov_stages.html; the runs are kept in OUT/runs."""
     size = Size(1, 60, chains=400, followed=50, per_octave=2) if quick else Size()
     chains = tasks.make("markov", vocab=STATES, length=LENGTH).batch(

@@ -27,7 +27,7 @@ Run: python analyses/phase_change.py OUT [--quick] [--only "one layer"]; with --
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 import typer
@@ -72,7 +72,11 @@ class Found:
     forms: Formation
 
 
-def main(out: Path, quick: bool = False, only: str | None = None) -> None:
+def main(
+    out: Annotated[Path, typer.Argument(file_okay=False)],
+    quick: bool = False,
+    only: str | None = None,
+) -> None:
     """Write phase_change.json and phase_change.html to a folder."""
     scale, runs = (QUICK if quick else FULL), out / "text_runs"
     if only is not None:

@@ -25,7 +25,7 @@ Run: python analyses/shortcut.py OUT [--quick]; what is trained is kept in OUT/s
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 import typer
@@ -87,7 +87,7 @@ class Found:
     positional_heads: int
 
 
-def main(out: Path, quick: bool = False) -> None:
+def main(out: Annotated[Path, typer.Argument(file_okay=False)], quick: bool = False) -> None:
     """Write shortcut.json and shortcut.html to a folder."""
     seeds, numbers = (1, (1, 13)) if quick else (3, NUMBERS)
     training = {"steps": 200, "batch_size": 16} if quick else {"steps": 500, "batch_size": 32}

@@ -27,7 +27,7 @@ Run: python analyses/sinks_by_need.py OUT [--quick]
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from published import Comparison, verdict, write
@@ -52,7 +52,7 @@ DEPARTURES = (
 SOLVED, FAILED = 0.01, 0.5  # shares of the error of an output that is always 0
 
 
-def main(out: Path, quick: bool = False) -> None:
+def main(out: Annotated[Path, typer.Argument(file_okay=False)], quick: bool = False) -> None:
     """Write sinks_by_need.json and sinks_by_need.html to a folder."""
     seeds, steps = (1, 100) if quick else (5, 1500)
     found = {

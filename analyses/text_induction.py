@@ -24,7 +24,7 @@ Run: python analyses/text_induction.py OUT [--quick]
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 import typer
@@ -85,7 +85,7 @@ class Found:
     correlation: float
 
 
-def main(out: Path, quick: bool = False) -> None:
+def main(out: Annotated[Path, typer.Argument(file_okay=False)], quick: bool = False) -> None:
     """Write text_induction.json and text_induction.html to a folder."""
     scale = QUICK if quick else FULL
     run = trained(out / "text_runs", MODEL, scale)

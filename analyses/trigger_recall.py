@@ -22,7 +22,7 @@ Run: python analyses/trigger_recall.py OUT [--quick]
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from published import Comparison, verdict, write
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SOURCE = "Bietti et al. 2023, Birth of a Transformer: A Memory Viewpoint"
 
 
-def main(out: Path, quick: bool = False) -> None:
+def main(out: Annotated[Path, typer.Argument(file_okay=False)], quick: bool = False) -> None:
     """Write trigger_recall.json and trigger_recall.html to a folder; a second call goes on."""
     setting = Setting(64, 32, 32, steps=60, every=20, seeds=1) if quick else Setting()
     runs = [_kept(out, setting, seed) for seed in range(setting.seeds)]

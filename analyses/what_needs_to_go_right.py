@@ -24,7 +24,7 @@ Run: python analyses/what_needs_to_go_right.py OUT [--quick]
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from published import Comparison, Verdict, verdict, write
@@ -41,7 +41,7 @@ Line = dict[str, float]
 Runs = dict[str, list[list[Line]]]
 
 
-def main(out: Path, quick: bool = False) -> None:
+def main(out: Annotated[Path, typer.Argument(file_okay=False)], quick: bool = False) -> None:
     """Write what_needs_to_go_right.json and .html to a folder; a second call goes on."""
     setting = Setting(d_model=32, steps=30, every=15, seeds=1) if quick else Setting()
     runs: Runs = {name: [] for name in CONDITIONS}

@@ -1,6 +1,9 @@
 """The table that an experiment ends with, and its files."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +44,15 @@ def test_what_differs_and_what_came_out_are_kept_and_escaped(published, tmp_path
 def test_part_of_a_finding_does_not_weaken_a_whole_one(published):
     assert published.verdict(True, partly=True) == "reproduced"
     assert published.verdict(False) == "not reproduced"
+
+
+def test_a_file_where_a_folder_is_wanted_is_refused_before_anything_runs(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    command = [sys.executable, str(ANALYSES / "dispersion.py"), str(tmp_path / "file"), "--quick"]
+    root = {**os.environ, "PYTHONPATH": str(ANALYSES.parent)}
+    said = subprocess.run(command, capture_output=True, text=True, env=root, check=False)
+    assert said.returncode == 2
+    assert "Invalid value" in said.stderr
+    assert "Traceback" not in said.stderr
+    for script in ANALYSES.glob("*.py"):  # the others say the same by their declaration
+        assert "def main(out: Path" not in script.read_text(), script
