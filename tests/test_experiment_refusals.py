@@ -146,3 +146,8 @@ def test_a_share_of_the_induction_score_lies_up_to_one(model, share):
 def test_heads_without_evidence_make_no_circuit(model):
     with pytest.raises(TypeError, match="find_induction_heads"):
         circuits.induction_circuit(model, found=[(1, 0)])
+
+
+def test_a_receiver_is_not_told_twice(model, ends):
+    with pytest.raises(ValueError, match=r"receiver \(1, 0\) is named twice"):
+        patching.path_patching(model, *ends, receivers=[(1, 0), (1, 0)])

@@ -145,6 +145,8 @@ def _reads(
                 f"receiver ({layer}, {head}) through {through}: this model has layers 0 … "
                 f"{config.n_layers - 1} and {n} heads there"
             )
+        if (site, layer, head) in reads:
+            raise ValueError(f"receiver ({layer}, {head}) is named twice; name it once")
         reads.append((site, layer, head))
     return reads
 
