@@ -10,6 +10,7 @@ import pytest
 
 import interp
 from interp.cli import run as cli
+from interp.cli.terminal import print_table
 from interp.training.grid import Planned, flat, planned, row_of
 
 FILE = """
@@ -61,7 +62,7 @@ def test_failed_run_is_a_row_and_a_repeated_command_does_what_is_missing(tmp_pat
     assert [row["model.d_model"] for row in rows] == [8, 9, 8, 9]
     good, bad = rows[::2], rows[1::2]
     assert all(row["step"] == 2 and row["error"] is None for row in good)
-    assert all("d_model (9) must be a multiple of n_heads" in row["error"] for row in bad)
+    assert all(row["error"].startswith("d_model (9) must be a multiple") for row in bad)
     assert interp.Run(good[1]["run"]).described["model"]["init_seed"] == 1
     before = [interp.Run(row["run"]).metrics for row in good]
     (tmp_path / "some.toml").write_text(FILE.replace("[8, 9]", "[8]"))
@@ -76,6 +77,12 @@ def test_failed_run_is_a_row_and_a_repeated_command_does_what_is_missing(tmp_pat
         ("", 'wanted a table "sweep"'),
         ("[sweep]\nd_model = [8]", "wanted seed or section.name"),
         ("[sweep]\nseed = 3", "wanted a list of values"),
+        ("[sweep]\nseed = [3, 3]", "sweep.seed: 3 is named twice"),
+        (
+            "[sweep]\ntraining.step = [3]",
+            "sweep.training: there is no 'step'; did you mean 'steps'",
+        ),
+        ("[sweep]\ntrainin.steps = [3]", "sweep: there is no 'trainin'; did you mean 'training'"),
         ("[swept]\nseed = [3]", "wanted tables"),
         ("[sweep", "broken"),
     ],
@@ -84,6 +91,15 @@ def test_bad_file_is_one_line(table, said, tmp_path, capsys):
     (tmp_path / "some.toml").write_text(table)
     assert cli(["sweep", str(tmp_path / "some.toml"), "--out", str(tmp_path / "runs")]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_help_names_the_table_and_axes_are_printed_as_they_were_given(capsys):
+    assert cli(["sweep", "--help"]) == 0
+    assert 'values in the table "sweep", and' in " ".join(capsys.readouterr().out.split())
+    rows = [{"rate": rate, "loss": 0.123} for rate in (0.001, 1e30)]
+    print_table(rows, given=["rate"])
+    said = capsys.readouterr().out.split()
+    assert {"0.001", "1e+30", "0.12"} <= set(said)
 
 
 # --- on a cluster ----------------------------------------------------------------------------

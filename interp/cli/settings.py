@@ -3,9 +3,11 @@
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from interp.checks import no_such
 from interp.config import TransformerConfig
 from interp.runs import read_config
 from interp.tasks import Task, make
@@ -46,11 +48,15 @@ def sections_of_file(path: Path, *, beside: Sequence[str] = ()) -> Sections:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It is neither, or has other tables.
+        ValueError: It is neither, or a folder, or has other tables.
     """
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: wanted a TOML or JSON file")
     read = json.loads if path.suffix == ".json" else tomllib.loads
     try:
-        found = read(path.read_text())
+        found = read(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: wanted a text file in UTF-8 ({error})") from error
     except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path}: broken ({error})") from error
     tables = (*SECTIONS, *beside)
@@ -64,7 +70,7 @@ def sections_of_pairs(pairs: Sequence[str]) -> Sections:
     """Those of `section.name=value` pairs; a value is JSON, or else text.
 
     Raises:
-        ValueError: A pair is of another form.
+        ValueError: A pair is of another form, or a list or dict in it is not JSON.
     """
     found: Sections = {}
     for pair in pairs:
@@ -76,6 +82,22 @@ def sections_of_pairs(pairs: Sequence[str]) -> Sections:
             )
         found.setdefault(section, {})[name] = _value(value)
     return found
+
+
+def check_axes(table: Mapping[str, Any]) -> None:
+    """Refuse a sweep's names that no run knows; what a task knows, the runs themselves say.
+
+    Raises:
+        ValueError: A name is misspelt.
+    """
+    known = {"model": TransformerConfig, "training": TrainingOptions}
+    for axis in table:
+        section, dot, name = axis.partition(".")
+        if dot and section not in SECTIONS:
+            raise ValueError(no_such("sweep", section, SECTIONS))
+        names = [field.name for field in fields(known[section])] if section in known else [name]
+        if name not in names:
+            raise ValueError(no_such(f"sweep.{section}", name, names))
 
 
 def merged(*layers: Mapping[str, Mapping[str, Any]]) -> Sections:
@@ -106,5 +128,7 @@ def built(sections: Sections) -> tuple[TransformerConfig, Task, dict[str, Any]]:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except json.JSONDecodeError as error:
+        if text.lstrip()[:1] in ("[", "{"):  # meant as a list or dict, and no text
+            raise ValueError(f"--set wants JSON (not TOML), got {text!r} ({error})") from error
         return text

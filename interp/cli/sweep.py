@@ -27,7 +27,7 @@ def sweep_runs(
     progress: Annotated[bool, typer.Option(help="Show a bar.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Train every combination of the values in [sweep], and print one table.
+    """Train every combination of the values in the table "sweep", and print one table.
 
     A failed run is a row with its error (and the exit code is then 1). The same command again
     does what is missing. With --ray, each run is a task, and the folder must be one that all nodes
@@ -37,7 +37,7 @@ def sweep_runs(
         raise ValueError("--processes is of local runs; with --ray, say what a run needs: --cpus")
     if not ray and (cpus is not None or gpus is not None):
         raise ValueError("--cpus and --gpus say what a run needs of a cluster: give --ray too")
-    from interp.cli.settings import sections_of_file
+    from interp.cli.settings import check_axes, sections_of_file
     from interp.results import plain, write_atomic
     from interp.training.cluster import carried_out_on_ray
     from interp.training.grid import carried_out, flat, planned
@@ -46,6 +46,7 @@ def sweep_runs(
     table = flat(sections.pop("sweep", {}))
     folder = out or Path("runs") / config.stem
     folder = folder.resolve() if ray else folder  # workers stand elsewhere
+    check_axes(table)
     base = folder / "base.json"
     runs = planned(table, config=base, out=folder)
     write_atomic(base, json.dumps(sections))
@@ -59,6 +60,6 @@ def sweep_runs(
     if as_json:
         print_json(rows)
     else:
-        print_table(rows, title=str(folder))
+        print_table(rows, title=str(folder), given=list(table))
     if any(row["error"] for row in rows):
         raise typer.Exit(1)

@@ -67,8 +67,13 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(plain(value), indent=1, allow_nan=False))
 
 
-def print_table(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
-    """Rows as a table: columns as in the first row, numbers to the right; no cell is broken."""
+def print_table(
+    rows: Sequence[Mapping[str, Any]], *, title: str = "", given: Sequence[str] = ()
+) -> None:
+    """Rows as a table: columns as in the first row, numbers to the right; no cell is broken.
+
+    Columns that are `given`, not measured, are not rounded to two decimals.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -76,7 +81,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
 
     table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.padding = (0, 1, 0, 0)
-    cells = [[_cell(value) for value in row.values()] for row in rows]
+    cells = [[_cell(x, exact=name in given) for name, x in row.items()] for row in rows]
     for column, name in enumerate(rows[0] if rows else ()):
         number = isinstance(rows[0][name], int | float)
         width = max(len(name), *(len(row[column]) for row in cells))
@@ -87,7 +92,9 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
     console.print(table, width=max(console.width, console.measure(table).minimum), crop=False)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, *, exact: bool = False) -> str:
     if value is None or value != value:
         return "–"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.6g}" if exact else f"{value:.2f}"

@@ -67,6 +67,9 @@ def planned(table: Mapping[str, Sequence[Any]], *, config: Path, out: Path) -> l
             raise ValueError(f"sweep: wanted seed or section.name, got {name!r}")
         if not isinstance(values, list) or not values:
             raise ValueError(f"sweep.{name}: wanted a list of values, got {values!r}")
+        signs = [_sign(value) for value in values]  # which name the folders
+        if twice := [x for x, sign in zip(values, signs, strict=True) if signs.count(sign) > 1]:
+            raise ValueError(f"sweep.{name}: {twice[0]!r} is named twice; got {values!r}")
     runs = []
     for values in product(*table.values()):
         settings = dict(zip(table, values, strict=True))
@@ -144,5 +147,5 @@ def row_of(run: Planned, *, threads: int | None = None) -> Settings:
     )
     if not ended.returncode:
         return run.row(error=None)
-    said = ended.stderr.strip().splitlines()
-    return run.row(error=said[-1] if said else f"ended with exit code {ended.returncode}")
+    said = ended.stderr.strip().splitlines() or [f"ended with exit code {ended.returncode}"]
+    return run.row(error=said[-1].removeprefix("interp train: "))
