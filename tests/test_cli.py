@@ -69,6 +69,12 @@ def test_a_kind_of_attention_is_a_flag_and_its_options_a_setting(tmp_path, capsy
         (["train", "--out", "{}", "--set", "training.betas=3"], "betas"),
         (["train", "--out", "{}", "--config", "no.toml"], "no.toml"),
         (["train", "--out", "{}", "--device", "abacus"], "abacus"),
+        (["train", "--out", "{}", "--device", "cuda:99", "--no-progress"], "no device 'cuda:99'"),
+        (["train", "--out", ""], "out is the run folder; got ''"),
+        (["train", "--out", __file__], "is a file: choose another name"),
+        (["train", "--out", "{}", "--config", "/"], "/ is a folder: wanted a TOML or JSON file"),
+        (["train", "--out", "{}", "--set", "training.steer=[{{a=1}}]"], "JSON (not TOML), got"),
+        (["sweep", "/"], "/ is a folder: wanted a TOML or JSON file"),
         (["tasks", "sorting"], "there is no task"),
         (["dashboard", "no/such/run"], "there is no folder"),
         (["dashboard", __file__], "wanted runs, folders of runs or models (.safetensors, .pt"),
@@ -81,6 +87,12 @@ def test_bad_input_is_one_line_and_exit_code_2(command, said, tmp_path, capsys):
     assert error.count("\n") == 1
     assert said in error
     assert "Traceback" not in error
+
+
+def test_a_file_that_is_no_utf_8_is_said(tmp_path, capsys):
+    (tmp_path / "a.toml").write_bytes(b"# \xff")
+    assert cli(["train", "--out", str(tmp_path / "a"), "--config", str(tmp_path / "a.toml")]) == 2
+    assert "a.toml: wanted a text file in UTF-8" in capsys.readouterr().err
 
 
 def test_traceback_is_there_for_who_asks(monkeypatch, tmp_path):

@@ -70,6 +70,10 @@ def test_diverged_loss_is_said_and_not_saved(tmp_path):
         ({"final_share": "a"}, r"final_share must be a number in \[0, 1\]"),
         ({"betas": (0.9, 1.0)}, "betas"),
         ({"betas": ("a", "b")}, "betas must be two numbers"),
+        ({"checkpoint_activations": "no"}, "checkpoint_activations is True or False, got 'no'"),
+        ({"compile_model": "x"}, "compile_model is True or False"),
+        ({"resume": 1}, "resume is True or False, got 1"),
+        ({"device": "cuda:99"}, "no device 'cuda:99' here: want auto, cpu"),
         ({"micro_batch_size": "a"}, "micro_batch_size must be an integer"),
         ({"learning_rat": 1.0}, "did you mean 'learning_rate'"),
         ({"task": "repeated_token"}, "did you mean repeated_tokens"),
@@ -98,6 +102,16 @@ def test_what_is_of_another_kind_is_said_before_anything_is_written(changes, sai
     with pytest.raises(TypeError, match=said):
         trained(tmp_path / "a", **changes)
     assert not (tmp_path / "a").exists()
+
+
+def test_what_is_no_folder_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError, match="file is a file: choose another name"):
+        trained(tmp_path / "file")
+    with pytest.raises(ValueError, match="out is the run folder; got ''"):
+        trained("")
+    with pytest.raises(TypeError, match="a path; got None"):
+        trained(None)
 
 
 @pytest.mark.parametrize("step", ["a", 1.5, True, [1]])

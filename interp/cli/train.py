@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Anything else: model.NAME=VALUE, task.NAME=…, training.NAME=…"),
+    typer.Option(
+        "--set",
+        help="Anything else: model.NAME=VALUE, task.NAME=…, training.NAME=…; values are JSON (in "
+        "--config: TOML), or else text.",
+    ),
 ]
 
 
@@ -34,7 +38,7 @@ def attention_kinds() -> str:
 
 
 def train_run(
-    out: Annotated[Path, typer.Option(help="The run folder.")],
+    out: Annotated[str, typer.Option(help="The run folder.")],
     config: Annotated[
         Path | None, typer.Option(help="TOML with tables model, task, training.")
     ] = None,
@@ -53,7 +57,10 @@ def train_run(
     settings: Set = None,
     resume: Annotated[bool, typer.Option(help="Go on where the folder stopped.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")] = "auto",
-    compile_model: Annotated[bool, typer.Option("--compile", help="torch.compile.")] = False,
+    compile_model: Annotated[
+        bool,
+        typer.Option("--compile", help="torch.compile; not with steer, clamps or sigma_reparam."),
+    ] = False,
     micro_batch_size: Annotated[
         int | None, typer.Option(help="Sequences at a time; gradients are added up.")
     ] = None,
@@ -83,7 +90,9 @@ def train_run(
         "training": {"steps": steps, "batch_size": batch_size, "learning_rate": learning_rate},
     }
     flags["model"]["init_seed"] = flags["training"]["seed"] = seed
-    sections = _sections(config, flags, settings or [], folder=out if resume else None)
+    sections = _sections(
+        config, flags, settings or [], folder=Path(out) if resume and out else None
+    )
     model, made, options = built(sections)
     run = interp.train(
         model,

@@ -1,5 +1,7 @@
 """Options that only go together, or only with some models: refused before anything is written."""
 
+from pathlib import Path
+
 from interp.config import TransformerConfig
 from interp.training.clamps import check_clamps
 from interp.training.options import TrainingOptions
@@ -21,6 +23,34 @@ def check_kinds(config: object, progress: object) -> None:
         )
     if not isinstance(progress, bool) and not callable(progress):
         raise TypeError(f"progress is True, False or a callable(done, steps); got {progress!r}")
+
+
+def checked_folder(out: object) -> Path:
+    """The run folder that was named.
+
+    Raises:
+        FileExistsError: It is a file.
+        TypeError: It is no path.
+        ValueError: It is empty, which would be the current directory.
+    """
+    if not isinstance(out, str | Path):
+        raise TypeError(f"out is the run folder, a path; got {out!r}")
+    if isinstance(out, str) and not out.strip():
+        raise ValueError(f"out is the run folder; got {out!r}: for the current directory, say '.'")
+    if Path(out).exists() and not Path(out).is_dir():
+        raise FileExistsError(f"out is the run folder; {out} is a file: choose another name")
+    return Path(out)
+
+
+def check_flags(**flags: object) -> None:
+    """Refuse what is neither True nor False.
+
+    Raises:
+        ValueError: One of them isn't.
+    """
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} is True or False, got {value!r}")
 
 
 def check_steering(

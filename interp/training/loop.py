@@ -25,7 +25,7 @@ from interp.training.folder import (
     save_checkpoint,
     save_state,
 )
-from interp.training.honoured import check_kinds, check_steering
+from interp.training.honoured import check_flags, check_kinds, check_steering, checked_folder
 from interp.training.options import TrainingOptions
 from interp.training.progress import Progress, Report, shown
 from interp.training.stopping import StopRequest, TrainingStopped, listening_for_stop
@@ -70,7 +70,7 @@ def train(
         resume: Go on where `out` stopped, with the same settings; begin if there is nothing yet.
         device: "auto" takes CUDA where it is, else the CPU.
         progress: A bar on stderr; or a callable(steps done, steps).
-        compile_model: Run the model through torch.compile.
+        compile_model: Run the model through torch.compile; not with steer, clamps or sigma_reparam.
         micro_batch_size: Sequences that are run at a time, where memory is short: gradients are
             added up. None: the whole batch.
         checkpoint_activations: Keep what enters each block alone, and run blocks again for their
@@ -82,15 +82,20 @@ def train(
         The run: `.model`, `.path`, `.metrics`.
 
     Raises:
-        TypeError: The config, the task or the progress is of another kind.
+        TypeError: The config, the task, the folder or the progress is of another kind.
         ValueError: An option, or a task that doesn't fit the model, or other settings than those
             the folder was begun with.
-        FileExistsError: The folder is in use.
+        FileExistsError: The folder is in use, or a file.
         FloatingPointError: The loss diverged.
         TrainingStopped: A signal came; the run is saved.
     """
     check_kinds(config, progress)
-    chosen, folder = TrainingOptions.of(options), Path(out)
+    how: dict[str, Any] = {
+        "compile_model": compile_model,
+        "checkpoint_activations": checkpoint_activations,
+    }
+    check_flags(resume=resume, **how)
+    chosen, folder = TrainingOptions.of(options), checked_folder(out)
     task = make(task) if isinstance(task, str) else task
     source = source_of(task)
     check_steering(chosen, config, compiled=compile_model)
@@ -100,11 +105,7 @@ def train(
         "task": source.described,
         "training": chosen.to_dict(),
     }
-    how: dict[str, Any] = {
-        "compile_model": compile_model,
-        "micro_batch_size": micro_batch_size,
-        "checkpoint_activations": checkpoint_activations,
-    }
+    how["micro_batch_size"] = micro_batch_size
     with listening_for_stop() as stop, joined(device) as workers:
         model = Transformer(config)
         trainer = Trainer(model, source.train, chosen, workers=workers, **how)

@@ -135,6 +135,9 @@ def chosen_device(device: str | torch.device) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f"there is no device {device!r}: want auto, cpu, cuda, …") from error
+        found = torch.device(device)
+        torch.empty(0, device=found)  # a build without CUDA, or too few GPUs, shows only here
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
+        said = str(error).strip().partition("\n")[0]
+        raise ValueError(f"no device {device!r} here: want auto, cpu, cuda, … ({said})") from error
+    return found
