@@ -278,6 +278,10 @@ def test_wrapped_models_say_which_tokens_do_not_fit():
             wrapped(torch.zeros(1, 5))
         with pytest.raises(ValueError, match=r"tokens\[None\]"):
             wrapped(torch.zeros(5, dtype=torch.long))
+        for empty in (torch.zeros(0, 5).long(), torch.zeros(2, 0).long()):
+            for ask in (wrapped, lambda none, of=wrapped: probes.head_statistics(of, none)):
+                with pytest.raises(ValueError, match="at least one sequence of one token, got"):
+                    ask(empty)
     long = torch.zeros(1, 65, dtype=torch.long)
     with pytest.raises(ValueError, match="65 tokens are more than GPT2LMHeadModel's context"):
         gpt2(long)

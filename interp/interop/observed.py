@@ -164,6 +164,11 @@ class Observed(Speaking, ABC):
         kernel: Kernel,
     ) -> Any:
         check_tokens(self.config, tokens)
+        if tokens.numel() == 0:
+            raise ValueError(
+                f"wanted at least one sequence of one token, got {list(tokens.shape)}; "
+                f"{self.config.architecture} can't run on none"
+            )
         if tokens.shape[1] > self.config.n_ctx and not self.config.rotary:
             raise ValueError(
                 f"{tokens.shape[1]} tokens are more than {self.config.architecture}'s context, "
