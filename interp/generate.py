@@ -68,7 +68,9 @@ def check_room(n_ctx: int, n_tokens: int, max_new_tokens: int, whose: str = "") 
     if longest > n_ctx:
         raise ValueError(
             f"{n_tokens} tokens and {max_new_tokens} new ones are {longest}, more than {whose}"
-            f"n_ctx={n_ctx}; ask for fewer"
+            f"n_ctx={n_ctx}; ask for fewer, or, where positions are no weights (rotary, ALiBi, "
+            "sinusoidal, none), build the model anew with n_ctx as large as the whole text and "
+            "load its weights into that"
         )
 
 

@@ -257,6 +257,9 @@ class Transformer(Hooked, ModelWeights, Speaking, nn.Module):
     def new_kv_cache(self, kind: CacheKind = "contiguous") -> KVCache:
         """An empty cache for `model(tokens, kv_cache=…)`; `interp.attention.CACHES` has the kinds.
 
+        In a "rolling" one, layers forget what they will not see again: those with a window, a
+        stream or causal attention by features. Others keep everything.
+
         Raises:
             ValueError: There is no such kind.
         """

@@ -229,3 +229,11 @@ def test_stories_are_told_the_same_with_every_cache(shared):
     for kind in CACHES:
         found = model.generate(expected[:, :1], 200, kv_cache=model.new_kv_cache(kind))
         assert torch.equal(found, expected)
+
+
+def test_a_rolling_cache_of_causal_layers_keeps_everything():
+    model, tokens = tiny(), some_tokens()
+    kv = model.new_kv_cache("rolling")
+    logits = [model(chunk, kv_cache=kv) for chunk in tokens.split(5, 1)]
+    torch.testing.assert_close(torch.cat(logits, 1), model(tokens), rtol=1e-4, atol=1e-5)
+    assert all(kept.k.shape[2] == tokens.shape[1] for kept in kv._kept)

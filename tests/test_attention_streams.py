@@ -84,6 +84,8 @@ def test_generation_equals_full_recomputation(base, cache):
 @pytest.mark.parametrize("base", BASES)
 def test_a_longer_text_takes_a_longer_n_ctx_and_no_more_memory(base):
     short, prompt = model_of(base), some_tokens(length=5)
+    with pytest.raises(ValueError, match="build the model anew with n_ctx as large as the whole"):
+        short.generate(prompt, 100, kv_cache=short.new_kv_cache("rolling"))
     model = interp.Transformer(replace(short.config, n_ctx=120)).eval()
     model.load_state_dict(short.state_dict())
     kv = model.new_kv_cache("rolling")
