@@ -163,8 +163,9 @@ def test_compiled_program_has_the_recorded_residual_stream(shared, name):
         for layer in range(model.config.n_layers):
             for part, which in (("resid_mid", 2 * layer), ("resid_post", 2 * layer + 1)):
                 wanted = torch.from_numpy(reference[f"in{case}_L{which}_resid"])
-                # 0 measured, 4e-19 once: the sums are of exact numbers.
-                torch.testing.assert_close(cache[part, layer][0], wanted, atol=1e-12, rtol=0)
+                # 0 on most machines: the sums are of exact numbers. Where matrix products round in
+                # another order, summands of about 16 leave their last bit, 2e-6.
+                torch.testing.assert_close(cache[part, layer][0], wanted, atol=4e-6, rtol=0)
             scores = torch.from_numpy(reference[f"in{case}_L{layer}_attnlogits"])
             torch.testing.assert_close(cache["attn_scores", layer][0], scores, atol=0, rtol=0)
         assert torch.equal(logits, cache["resid_post", -1])
