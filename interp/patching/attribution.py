@@ -62,18 +62,11 @@ def attribution_patching(
     Raises:
         TypeError: `qk_correction` or `grad_drop` is no bool, or there is no model to run.
         ValueError: There is no such site or end, or the metric has no gradient, or, as "kl" at
-            "clean", one that is 0 for everything; `grad_drop` of a
-            wrapped model, or of one layer.
+            "clean", one that is 0 for everything; `grad_drop` of a wrapped model, or of one layer.
 
     Source: Nanda 2023, "Attribution Patching"; Kramár et al. 2024, "AtP*".
     """
-    if at not in ("clean", "corrupted"):
-        raise ValueError(f"the gradient is taken at 'clean' or 'corrupted', got {at!r}")
-    for name, value in (("qk_correction", qk_correction), ("grad_drop", grad_drop)):
-        if not isinstance(value, bool):
-            raise TypeError(f"{name} is True or False, got {value!r}")
-    if at == "clean":
-        refuse_flat(metric, "Take at='corrupted'")
+    _check_how(metric, at, qk_correction=qk_correction, grad_drop=grad_drop)
     by = checked_by(model, site, by)
     direction = "denoising" if at == "corrupted" else "noising"
     ends = ends_of(
@@ -95,6 +88,16 @@ def attribution_patching(
     about = {"direction": direction, "site": site, "metric": metric_name(metric)}
     about["method"] = "attribution, grad drop" if grad_drop else "attribution"
     return patched(found, (moved.base, moved.source), ends.base.weights, by=by, **about)
+
+
+def _check_how(metric: str | Metric, at: str, **switches: bool) -> None:
+    if at not in ("clean", "corrupted"):
+        raise ValueError(f"the gradient is taken at 'clean' or 'corrupted', got {at!r}")
+    for name, value in switches.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} is True or False, got {value!r}")
+    if at == "clean":
+        refuse_flat(metric, "Take at='corrupted'")
 
 
 @dataclass(frozen=True, eq=False)
