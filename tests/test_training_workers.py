@@ -210,14 +210,18 @@ def test_processes_share_a_batch_and_nothing_is_drawn_twice(size):
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_lost_process_ends_the_run_with_a_message_and_one_process_goes_on(tmp_path):
-    out = tmp_path / "a"
-    processes = started(out, "--steps", "100000", size=2)
+def until_saved(out, processes, step=8):
     deadline = time.monotonic() + 120
-    while not checkpoint_steps(out) or checkpoint_steps(out)[-1] < 8:
+    while not checkpoint_steps(out) or checkpoint_steps(out)[-1] < step:
         assert time.monotonic() < deadline
         assert all(process.poll() is None for process in processes)
         time.sleep(0.1)
+
+
+def test_lost_process_ends_the_run_with_a_message_and_one_process_goes_on(tmp_path):
+    out = tmp_path / "a"
+    processes = started(out, "--steps", "100000", size=2)
+    until_saved(out, processes)
     processes[1].kill()
     codes, said = ended(processes)
     assert codes[0] == 2
@@ -233,11 +237,7 @@ def test_lost_process_ends_the_run_with_a_message_and_one_process_goes_on(tmp_pa
 def test_a_signal_to_one_process_stops_all_and_the_run_is_saved(tmp_path):
     out = tmp_path / "a"
     processes = started(out, "--steps", "100000", size=2)
-    deadline = time.monotonic() + 120
-    while not checkpoint_steps(out) or checkpoint_steps(out)[-1] < 8:
-        assert time.monotonic() < deadline
-        assert all(process.poll() is None for process in processes)
-        time.sleep(0.1)
+    until_saved(out, processes)
     processes[1].terminate()
     codes, said = ended(processes)
     assert codes == [128 + signal.SIGTERM] * 2, said
