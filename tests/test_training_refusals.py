@@ -45,6 +45,7 @@ def test_run_of_an_older_version_that_lacks_a_setting_goes_on(tmp_path):
     path = tmp_path / "a/config.json"
     described = json.loads(path.read_text())
     del described["model"]["logit_soft_cap"], described["training"]["precision"]
+    del described["training"]["loss_precision"]
     del described["task"]["options"]["scored"]
     path.write_text(json.dumps(described))
     assert trained(tmp_path / "a", resume=True).finished
@@ -75,6 +76,8 @@ def test_diverged_loss_is_said_and_not_saved(tmp_path):
         ({"resume": 1}, "resume is True or False, got 1"),
         ({"device": "cuda:99"}, "no device 'cuda:99' here: want auto, cpu"),
         ({"micro_batch_size": "a"}, "micro_batch_size must be an integer"),
+        ({"loss_precision": "float16"}, "loss_precision is one of float32, float64; got 'float16'"),
+        ({"loss_precision": None}, "loss_precision is one of float32, float64; got None"),
         ({"learning_rat": 1.0}, "did you mean 'learning_rate'"),
         ({"task": "repeated_token"}, "did you mean repeated_tokens"),
         ({"task": make("running_majority", length=64)}, "n_ctx=16"),

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import torch
+
 from interp.config import TransformerConfig
 from interp.training.clamps import check_clamps
 from interp.training.options import TrainingOptions
@@ -66,6 +68,16 @@ def check_steering(
     check_steers(options.steer, options.clamps, config)
     if compiled and (options.steer or options.clamps):
         raise ValueError("steer and clamps run outside of a compiled graph: leave compiling out")
+
+
+def check_device(options: TrainingOptions, device: torch.device) -> None:
+    """Refuse what a device has no numbers for.
+
+    Raises:
+        ValueError: The loss is to be taken in float64 on Apple's GPUs.
+    """
+    if device.type == "mps" and options.loss_precision == "float64":
+        raise ValueError("loss_precision='float64': mps has no float64; train on the CPU, or cuda")
 
 
 def check_parts(options: TrainingOptions, *, size: int, micro: int) -> None:

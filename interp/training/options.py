@@ -11,6 +11,7 @@ from interp.training.steering import Steer
 
 Schedule = Literal["cosine", "constant"]
 Precision = Literal["float32", "bfloat16", "float16"]
+LossPrecision = Literal["float32", "float64"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,10 @@ class TrainingOptions:
             besides those of round steps (1, 2, … 9 times a power of ten). 0 keeps the last only.
         precision: What the forward pass computes in, by torch.autocast; weights and optimiser stay
             in float32. float16 scales its loss.
+        loss_precision: What log-probabilities of the training loss and their sum are computed in,
+            whatever `precision` is. float32 can't tell a loss below 1.2e-7 from 0, nor its
+            gradient: float64 is for runs that come near. What is measured held out stays in
+            float32, penalties of `steer` too.
         sigma_reparam: Matrices of the blocks are trained at a learned spectral norm, 1 at first
             (`interp.spectral`, Zhai et al. 2023); what is saved are plain weights.
         steer: Head statistics that are added to the loss: `Steer`s, or dicts of their fields.
@@ -57,6 +62,7 @@ class TrainingOptions:
     evaluation_size: int = 128
     checkpoints_per_octave: int = 8
     precision: Precision = "float32"
+    loss_precision: LossPrecision = "float32"
     sigma_reparam: bool = False
     steer: tuple[Steer, ...] = ()
     clamps: tuple[Clamp, ...] = ()
@@ -80,7 +86,7 @@ class TrainingOptions:
             raise ValueError(f"betas must be two numbers in [0, 1), got {self.betas!r}")
         if not isinstance(self.sigma_reparam, bool):
             raise ValueError(f"sigma_reparam is True or False, got {self.sigma_reparam!r}")
-        for name, known in {"schedule": Schedule, "precision": Precision}.items():
+        for name, known in _CHOICES.items():
             if getattr(self, name) not in get_args(known):
                 choices = ", ".join(get_args(known))
                 raise ValueError(f"{name} is one of {choices}; got {getattr(self, name)!r}")
@@ -140,6 +146,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
+_CHOICES = {"schedule": Schedule, "precision": Precision, "loss_precision": LossPrecision}
 _NUMBERS = (
     ("learning_rate", lambda x: x > 0, "a number above 0"),
     ("clip_norm", lambda x: x > 0, "a number above 0, or None"),

@@ -17,7 +17,7 @@ from interp.spectral import folded, one_iteration, reparametrise
 from interp.tasks import Batch
 from interp.training.clamps import held
 from interp.training.data import Draw
-from interp.training.honoured import check_parts
+from interp.training.honoured import check_device, check_parts
 from interp.training.options import TrainingOptions
 from interp.training.steering import Listener, rows_in
 from interp.training.stopping import SIGNALS
@@ -87,6 +87,7 @@ class Trainer:
         """
         self.micro = options.batch_size if micro_batch_size is None else micro_batch_size
         check_parts(options, size=workers.size, micro=self.micro)
+        check_device(options, workers.device)
         self.draw, self.options, self.workers = draw, options, workers
         if options.sigma_reparam and compile_model:
             raise ValueError(
@@ -165,7 +166,7 @@ class Trainer:
         with self._autocast():
             logits = self.forward(batch.tokens, mask=mask, **how)
         total = F.cross_entropy(
-            logits.flatten(0, 1).float(),
+            logits.flatten(0, 1).to(getattr(torch, self.options.loss_precision)),
             batch.targets.flatten(),
             ignore_index=UNSCORED,
             reduction="sum",
