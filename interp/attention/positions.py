@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 
 def sinusoids(n_ctx: int, d_model: int, base: float = 10_000.0) -> Float[Tensor, "n_ctx d_model"]:
@@ -74,18 +75,56 @@ def rotate(
 ) -> Float[Tensor, "batch pos head d_head"]:
     """Turn the first 2·half coordinates of each head by its position's angle.
 
-    Pairs are (i, i + half), or (2i, 2i + 1) where `interleaved`; the rest is left alone.
+    Pairs are (i, i + half), or (2i, 2i + 1) where `interleaved`; the rest is left alone. It is
+    differentiable in x, any number of times; not in `turn`.
     """
-    cos, sin = turn[:, :, :, None, :].to(x.dtype)
-    half = turn.shape[-1]
-    turned, rest = x[..., : 2 * half], x[..., 2 * half :]
+    return _rotated(x, turn, interleaved, 1.0)
+
+
+class _Rotation(torch.autograd.Function):
+    """What `_turned` does; its derivative is the rotation by the opposite angle."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, turn: Tensor, interleaved: bool, sign: float) -> Tensor:
+        return _turned(x, turn, interleaved, sign)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, turn, ctx.interleaved, ctx.sign = inputs
+        ctx.save_for_backward(turn)
+
+    @staticmethod
+    def backward(ctx: Any, *towards: Any) -> tuple[Tensor, None, None, None]:
+        (turn,) = ctx.saved_tensors
+        return _rotated(towards[0], turn, ctx.interleaved, -ctx.sign), None, None, None
+
+
+def _rotated(x: Tensor, turn: Tensor, interleaved: bool, sign: float) -> Tensor:
+    # A compiler derives and fuses `_turned` itself.
+    if x.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        return _Rotation.apply(x, turn, interleaved, sign)
+    return _turned(x, turn, interleaved, sign)
+
+
+def _turned(
+    x: Float[Tensor, "batch pos head d_head"],
+    turn: Float[Tensor, "2 b pos half"],
+    interleaved: bool,
+    sign: float,
+) -> Float[Tensor, "batch pos head d_head"]:
+    """In three products: all coordinates by their cosines, then each half by the other's sines."""
+    cos, sin = turn[:, :, :, None].to(x.dtype).unbind()
+    half, rest = cos.shape[-1], x.shape[-1] - 2 * cos.shape[-1]
+    wide = cos.repeat_interleave(2, -1) if interleaved else torch.cat([cos, cos], -1)
+    out = x * (F.pad(wide, (0, rest), value=1.0) if rest else wide)
+    first, second = slice(0, half), slice(half, 2 * half)
     if interleaved:
-        a, b = turned[..., 0::2], turned[..., 1::2]
-        turned = torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
-    else:
-        a, b = turned[..., :half], turned[..., half:]
-        turned = torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
-    return torch.cat([turned, rest], -1) if rest.shape[-1] else turned
+        first, second = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+    out[..., first].addcmul_(x[..., second], sin, value=-sign)
+    out[..., second].addcmul_(x[..., first], sin, value=sign)
+    return out
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
