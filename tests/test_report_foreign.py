@@ -35,12 +35,27 @@ def test_samples_start_with_bos_and_are_the_same_each_time(tmp_path):
     assert one.labels[2:4] == ("once", "upon")
 
 
-def test_a_model_that_sees_ahead_is_shown_random_tokens(tmp_path):
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"attention": "full"}, "this model sees ahead and predicts no next token"),
+        ({"d_vocab_out": 7}, "this model gives 7 labels for 5 tokens and predicts no next token"),
+    ],
+)
+def test_a_model_that_predicts_no_next_token_is_refused(tmp_path, fields, said):
     sizes = {"n_layers": 1, "n_heads": 2, "d_model": 8, "d_vocab": 5, "n_ctx": 6}
-    save(scrambled(TransformerConfig(**sizes, attention="full")), tmp_path)
-    subject = subject_at(tmp_path)
-    assert (subject.batch.targets == -100).all()
-    assert subject.periods == ()
+    save(scrambled(TransformerConfig(**sizes, **fields)), tmp_path)
+    with pytest.raises(ValueError, match=said):
+        subject_at(tmp_path)
+
+
+@pytest.mark.parametrize("named", ["tracr_hist", "tracr_length/params.npz"])
+def test_a_program_of_tracr_is_refused_in_one_line_that_says_what_to_ask(named, shared, capsys):
+    assert run(["analyze", str(shared / "fixtures" / named)]) == 2
+    said = capsys.readouterr().err.strip()
+    assert len(said.splitlines()) == 1
+    assert "a program of tracr gives" in said
+    assert "interp.probes.head_statistics(model, tokens)" in said
 
 
 def test_samples_of_one_token_are_told_from_others():

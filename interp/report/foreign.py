@@ -20,21 +20,21 @@ def subject_of_file(path: str | Path, hints: Hints | None = None) -> Subject:
     """The model of any file or folder that `interp.interop.open_model` opens.
 
     There is no task, so it is looked at on sequences sampled from the model itself. Where these
-    only repeat one token, on blocks of random tokens, repeated; where a model does not predict
-    its own tokens, or sees ahead, on uniformly random ones.
+    only repeat one token, on blocks of random tokens, repeated.
 
     Raises:
         FileNotFoundError: There is nothing there.
-        ValueError: It is of no format that is read, or broken.
+        ValueError: It is of no format that is read, or broken; or it predicts no next token.
     """
     path, hints = Path(path), Hints() if hints is None else hints
     kind, model = format_of(path, hints), open_model(path, hints)
+    _check_predicts(path, kind, model)
     draw = torch.Generator().manual_seed(SEED)
     room = room_of(model)
-    periods = room.default_periods() if room.longest > SHORTEST and _predicts(model) else ()
+    periods = room.default_periods() if room.longest > SHORTEST else ()
     batch, reference = shown_to(model, draw), shown_to(model, draw)
-    shown = "its own samples" if _predicts(model) else "random tokens"
-    if _predicts(model) and (says_one_token(batch) or says_one_token(reference)):
+    shown = "its own samples"
+    if says_one_token(batch) or says_one_token(reference):
         batch, reference = (_random(model, periods, draw) for _ in range(2))
         shown = "repeated random tokens" if periods else "random tokens"
     return Subject(
@@ -55,10 +55,23 @@ def subject_of_file(path: str | Path, hints: Hints | None = None) -> Subject:
     )
 
 
-def _predicts(model: Transformer) -> bool:
+def _check_predicts(path: Path, kind: str, model: Transformer) -> None:
+    """Refuse a model of which no next token can be asked, so that no cut has a loss."""
     config = model.config
     kinds = {config.attention_of(layer)[0] for layer in range(config.n_layers)}
-    return config.vocab_out == config.d_vocab and "full" not in kinds
+    if config.vocab_out == config.d_vocab and "full" not in kinds:
+        return
+    what = "a program of tracr" if kind == "tracr" else "this model"
+    why = (
+        f"gives {config.vocab_out} labels for {config.d_vocab} tokens"
+        if config.vocab_out != config.d_vocab
+        else "sees ahead"
+    )
+    raise ValueError(
+        f"{path}: {what} {why} and predicts no next token, so there is no loss to analyze; open it "
+        "with interp.interop.open_model, and ask interp.probes.head_statistics(model, tokens), or "
+        "interp.ablation.sweep(model, batch) with targets of your own"
+    )
 
 
 def shown_to(model: Transformer, draw: torch.Generator) -> Batch:
@@ -68,14 +81,9 @@ def shown_to(model: Transformer, draw: torch.Generator) -> Batch:
     start = torch.randint(0, config.d_vocab, (SEQUENCES, 1), generator=draw)
     if config.bos_token is not None:
         start.fill_(config.bos_token)
-    if _predicts(model):
-        tokens = model.generate(start, length - 1, temperature=1.0, generator=draw)
-        targets = next_token_targets(tokens)
-    else:
-        rest = torch.randint(0, config.d_vocab, (SEQUENCES, length - 1), generator=draw)
-        tokens = torch.cat([start, rest], 1)
-        targets = torch.full_like(tokens, -100)
-    return Batch(tokens, torch.ones_like(tokens, dtype=torch.bool), targets)
+    tokens = model.generate(start, length - 1, temperature=1.0, generator=draw)
+    real = torch.ones_like(tokens, dtype=torch.bool)
+    return Batch(tokens, real, next_token_targets(tokens))
 
 
 def says_one_token(batch: Batch) -> bool:
