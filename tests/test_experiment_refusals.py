@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+import interp
 from interp import Transformer, TransformerConfig, ablation, circuits, patching
 from interp.training.chosen import chosen_heads
+from tests.hugging_face_models import make
 
 SIZES = {"n_layers": 2, "n_heads": 2, "d_model": 8, "d_vocab": 12, "n_ctx": 8}
 
@@ -96,6 +98,28 @@ def test_patching_says_what_model_metric_and_site_it_takes(model, ends, patched)
         patched(model, *ends, metric=None)
     with pytest.raises(ValueError, match="this model has no MLPs"):
         patched(model, *ends, site="mlp_out")
+
+
+OF_PATHS = {
+    "paths": patching.path_patching,
+    "edges": patching.edge_patching,
+    "edges to first order": patching.edge_attribution,
+    "circuits": lambda m, a, b: patching.faithfulness_curve(m, a, b, scores=None),
+}
+
+
+@pytest.mark.parametrize("patched", OF_PATHS.values(), ids=OF_PATHS)
+def test_paths_and_edges_say_what_model_they_take(model, ends, patched):
+    with pytest.raises(TypeError, match=r"interp.Transformer, or .*interp.wrap.*got int"):
+        patched(3, *ends)
+    wrapped = interp.wrap(make("gpt2"))
+    with pytest.raises(ValueError, match="which a wrapped model does not offer"):
+        patched(wrapped, *ends)
+
+
+def test_circuits_are_made_by_scores_of_edges(model, ends):
+    with pytest.raises(TypeError, match="what edge_attribution or edge_patching give.*NoneType"):
+        patching.faithfulness_curve(model, *ends, scores=None)
 
 
 @pytest.mark.parametrize(

@@ -105,9 +105,9 @@ def edge_attribution(
         progress: Called with (done, steps); may raise to cancel.
 
     Raises:
-        TypeError: `steps` is no whole number.
-        ValueError: `steps` is below 1; the metric has no gradient, or, as "kl" in one step,
-            one that is 0 for everything.
+        TypeError: There is no model to run, or `steps` is no whole number.
+        ValueError: The model is wrapped, or has no write of each head; `steps` is below 1; the
+            metric has no gradient, or, as "kl" in one step, one that is 0 for everything.
 
     Source: Syed et al. 2023, "Attribution Patching Outperforms Automated Circuit Discovery";
     Hanna et al. 2024, "Have Faith in Faithfulness".
@@ -147,6 +147,10 @@ def edge_patching(
     """The exact score of every edge, each patched in a run of its own: for small models.
 
     Arguments are those of `edge_attribution`, with `memory` and `progress` as in `sweep`.
+
+    Raises:
+        TypeError: There is no model to run.
+        ValueError: The model is wrapped, or has no write of each head.
     """
     graph = graph_of(model)
     about: dict[str, Any] = {"metric": metric, "mask": mask, "hooks": hooks}

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from interp.model import Transformer
 from interp.sweeps import SITES
+from interp.sweeps.subject import check_runnable
 
 PARTS = ("q", "k", "v")
 
@@ -105,8 +106,10 @@ def graph_of(model: Any) -> Graph:
     """The graph of a model.
 
     Raises:
+        TypeError: There is no model to run.
         ValueError: Its parts can't be told apart.
     """
+    check_runnable(model)
     if not isinstance(model, Transformer):
         raise ValueError("edges need what each part reads, which a wrapped model does not offer")
     config = model.config

@@ -88,10 +88,16 @@ def faithfulness_curve(
         progress: Called with (done, total); may raise to cancel.
 
     Raises:
+        TypeError: There is no model to run, or the scores are no `EdgeScores`.
         ValueError: The corrupted run scores what the clean one does; or the scores are another
             model's.
     """
     graph = graph_of(model)
+    if not isinstance(scores, EdgeScores):
+        raise TypeError(
+            "scores are what edge_attribution or edge_patching give, an EdgeScores; got "
+            f"{type(scores).__name__}"
+        )
     if scores.senders != graph.senders or scores.receivers != graph.receivers:
         raise ValueError("these scores are of a model of another shape")
     edges = graph.edges()

@@ -26,7 +26,7 @@ from interp.sweeps import (
     metric_name,
     run,
 )
-from interp.sweeps.subject import whole_pairs
+from interp.sweeps.subject import check_runnable, whole_pairs
 
 Through = Literal["q", "k", "v"]
 
@@ -69,8 +69,9 @@ def path_patching(
         progress: Called with (done, total); may raise to cancel.
 
     Raises:
-        TypeError: Heads are no pairs of whole numbers.
-        ValueError: Heads are not in this model, or no sender is below a receiver.
+        TypeError: There is no model to run, or heads are no pairs of whole numbers.
+        ValueError: The model is wrapped, or has no write of each head; heads are not in it, or no
+            sender is below a receiver.
 
     Source: Wang et al. 2023, "Interpretability in the Wild"; Goldowsky-Dill et al. 2023,
     "Localizing Model Behavior with Path Patching". There the receivers' inputs are set, here the
@@ -114,6 +115,7 @@ def _named(receivers: Sequence[tuple[int, int]] | Literal["logits"], through: st
 
 
 def _check_model(model: Any) -> None:
+    check_runnable(model)
     if not isinstance(model, Transformer):
         raise ValueError("paths need what each head reads, which a wrapped model does not offer")
     if model.config.post_normalization != "none":
