@@ -10,6 +10,7 @@ import pytest
 
 import interp
 from interp.cli import run as cli
+from interp.cli.settings import check_axes
 from interp.cli.terminal import print_table
 from interp.training.grid import Planned, flat, planned, row_of
 
@@ -83,6 +84,24 @@ def test_failed_run_is_a_row_and_a_repeated_command_does_what_is_missing(tmp_pat
             "sweep.training: there is no 'step'; did you mean 'steps'",
         ),
         ("[sweep]\ntrainin.steps = [3]", "sweep: there is no 'trainin'; did you mean 'training'"),
+        (
+            "[sweep]\nmodel.d_modle = [8]",
+            "sweep.model: there is no 'd_modle'; did you mean 'd_model'",
+        ),
+        ("[sweep]\ntask.vocb = [5]", "sweep.task: there is no 'vocb'; did you mean 'vocab'"),
+        ("[sweep]\ntask.name = ['sort', 'spin']", "there is no task 'spin'"),
+        (
+            "[sweep]\ntask.name = ['sort', 'copy']\ntask.lenght = [8]",
+            "sweep.task: there is no 'lenght'; did you mean 'length'",
+        ),
+        (
+            "[task]\nname = 'sort'\nvocb = 5\n[sweep]\nseed = [0]",
+            "task: there is no 'vocb'; did you mean 'vocab'",
+        ),
+        (
+            "[task]\nname = 'sotr'\n[sweep]\nseed = [0]",
+            "there is no task 'sotr': did you mean sort",
+        ),
         ("[swept]\nseed = [3]", "wanted tables"),
         ("[sweep", "broken"),
     ],
@@ -91,6 +110,14 @@ def test_bad_file_is_one_line(table, said, tmp_path, capsys):
     (tmp_path / "some.toml").write_text(table)
     assert cli(["sweep", str(tmp_path / "some.toml"), "--out", str(tmp_path / "runs")]) == 2
     assert said in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_option_that_one_of_several_tasks_has_is_an_axis():
+    sections = {"task": {"name": "sort"}}
+    check_axes({"task.name": ["sort", "repeated_tokens"], "task.max_period": [8]}, sections)
+    with pytest.raises(ValueError, match="sweep.task: there is no 'max_period'"):
+        check_axes({"task.max_period": [8]}, sections)
 
 
 def test_help_names_the_table_and_axes_are_printed_as_they_were_given(capsys):

@@ -10,7 +10,7 @@ from typing import Any
 from interp.checks import no_such
 from interp.config import TransformerConfig
 from interp.runs import read_config
-from interp.tasks import Task, make
+from interp.tasks import Task, make, options_of
 from interp.training import TrainingOptions
 from interp.training.recipes import induction
 
@@ -84,20 +84,40 @@ def sections_of_pairs(pairs: Sequence[str]) -> Sections:
     return found
 
 
-def check_axes(table: Mapping[str, Any]) -> None:
-    """Refuse a sweep's names that no run knows; what a task knows, the runs themselves say.
+def check_axes(table: Mapping[str, Any], sections: Sections) -> None:
+    """Refuse a sweep's names, and the settings below it, that no run knows.
+
+    Args:
+        table: The axes, as `interp.training.grid.planned` takes them.
+        sections: What all runs begin with.
 
     Raises:
         ValueError: A name is misspelt.
     """
-    known = {"model": TransformerConfig, "training": TrainingOptions}
+    given = {section: list(values) for section, values in sections.items()}
+    axes: dict[str, list[str]] = {}
     for axis in table:
         section, dot, name = axis.partition(".")
         if dot and section not in SECTIONS:
             raise ValueError(no_such("sweep", section, SECTIONS))
-        names = [field.name for field in fields(known[section])] if section in known else [name]
-        if name not in names:
-            raise ValueError(no_such(f"sweep.{section}", name, names))
+        if dot:
+            axes.setdefault(section, []).append(name)
+    begun = merged(default_sections(), sections)["task"]["name"]
+    _check_names(given, tasks=[begun], where="")
+    _check_names(axes, tasks=table.get("task.name", [begun]), where="sweep.")
+
+
+def _check_names(names: Mapping[str, list[str]], *, tasks: Sequence[Any], where: str) -> None:
+    """Refuse a name of a section that none knows; of a task's, that none of these tasks knows."""
+    known = {
+        "model": [field.name for field in fields(TransformerConfig)],
+        "task": ["name", *dict.fromkeys(name for task in tasks for name in options_of(str(task)))],
+        "training": [field.name for field in fields(TrainingOptions)],
+    }
+    for section, wanted in names.items():
+        for name in wanted:
+            if name not in known[section]:
+                raise ValueError(no_such(f"{where}{section}", name, known[section]))
 
 
 def merged(*layers: Mapping[str, Mapping[str, Any]]) -> Sections:

@@ -46,9 +46,9 @@ def sweep_runs(
     table = flat(sections.pop("sweep", {}))
     folder = out or Path("runs") / config.stem
     folder = folder.resolve() if ray else folder  # workers stand elsewhere
-    check_axes(table)
     base = folder / "base.json"
     runs = planned(table, config=base, out=folder)
+    check_axes(table, sections)
     write_atomic(base, json.dumps(sections))
     with progress_bar(f"sweep of {len(runs)} runs", show=progress) as told:
         if ray:

@@ -5,7 +5,7 @@ function that draws a batch for a split. Its name stands in `TASKS`; `make` buil
 """
 
 from interp.tasks.batch import SPLITS, UNSCORED, Batch, Split, TaskConfig
-from interp.tasks.catalogue import TASKS, Task, make
+from interp.tasks.catalogue import TASKS, Task, make, options_of
 from interp.tasks.markov import counted_predictions
 from interp.tasks.modular_addition import every_pair
 from interp.tasks.repeated_tokens import RepeatedTokens
@@ -22,4 +22,5 @@ __all__ = [
     "counted_predictions",
     "every_pair",
     "make",
+    "options_of",
 ]

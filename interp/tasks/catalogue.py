@@ -104,18 +104,27 @@ def make(name: str, **options: Any) -> Task:
     Raises:
         ValueError: no such task or option (the nearest are named), or a value that doesn't fit.
     """
-    if name not in TASKS:
-        raise ValueError(f"there is no task {name!r}{_nearest(name, list(TASKS))}")
+    known = options_of(name)
     config, draw = TASKS[name]
     hints = get_type_hints(config)
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
-    known = list(signature(config).parameters)
     for option, value in values.items():
         if option not in known:
             raise ValueError(f"{name} has no option {option!r}{_nearest(option, known)}")
         if not _is_a(value, hints[option]):
             raise ValueError(f"{name}: {option} wants {_said(hints[option])}, got {value!r}")
     return Task(name, config(**values), draw)
+
+
+def options_of(name: str) -> list[str]:
+    """The names of a task's options.
+
+    Raises:
+        ValueError: There is no such task.
+    """
+    if name not in TASKS:
+        raise ValueError(f"there is no task {name!r}{_nearest(name, list(TASKS))}")
+    return list(signature(TASKS[name][0]).parameters)
 
 
 def _nearest(name: str, known: list[str]) -> str:
