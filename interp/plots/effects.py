@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
-from interp.plots import theme
+from interp.plots import grid, theme
 from interp.plots.arrays import Numbers, as_floats, need_shape, some
 from interp.plots.figure import Figure, finish
 from interp.plots.text import escape, listing, rounded
@@ -53,8 +52,7 @@ def effect_bars(
             f"{len(array)} effects need as many labels and groups, "
             f"not {len(labels)} and {len(sections)}"
         )
-    fig = _draw(list(labels), array, ends, sections)
-    _x_axis(fig, array, ends, name)
+    fig = _draw(list(labels), array, ends, sections, _x_axis(array, ends), name)
     missing = int(np.isnan(array).sum())
     return finish(
         fig,
@@ -86,30 +84,48 @@ def _checked_intervals(effects: np.ndarray, intervals: Numbers | None) -> np.nda
 
 
 def _draw(
-    labels: list[str], effects: np.ndarray, ends: np.ndarray | None, sections: list[str]
+    labels: list[str],
+    effects: np.ndarray,
+    ends: np.ndarray | None,
+    sections: list[str],
+    along: dict[str, Any],
+    name: str,
 ) -> Figure:
     order = list(dict.fromkeys(sections))
-    members = [[i for i, s in enumerate(sections) if s == name] for name in order]
-    fig = Figure()
-    make_subplots(
-        len(order),
-        1,
-        figure=fig,
-        shared_xaxes=True,
-        row_heights=[len(m) for m in members],
-        vertical_spacing=min(0.5, SECTION / (BAR * len(labels) + SECTION * len(order))),
-        subplot_titles=[escape(name) for name in order] if any(order) else None,
-    )
-    for row, (name, chosen) in enumerate(zip(order, members, strict=True), start=1):
+    members = [[i for i, s in enumerate(sections) if s == section] for section in order]
+    standoff = {"ticklabelstandoff": NUMBER} if (np.nan_to_num(effects) < 0).any() else {}
+    last, places = len(order) - 1, _places([len(m) for m in members])
+    traces, layout = [], {"bargap": 0.25, "annotations": _headings(order, places)}
+    for n, (section, chosen) in enumerate(zip(order, members, strict=True)):
+        x, y = grid.subplot(n)
+        rows = [labels[i] for i in chosen]
         part = None if ends is None else ends[chosen]
-        for trace in _bars([labels[i] for i in chosen], effects[chosen], part, name):
-            fig.add_trace(trace, row=row, col=1)
-        fig.update_yaxes(_names([labels[i] for i in chosen]), row=row, col=1)
-    if (np.nan_to_num(effects) < 0).any():
-        fig.update_yaxes(ticklabelstandoff=NUMBER)
-    fig.update_annotations(x=0, xanchor="left", font={"size": 13, "color": theme.SOFT_INK})
-    fig.update_layout(bargap=0.25)
-    return fig
+        traces += [t.update(xaxis=x, yaxis=y) for t in _bars(rows, effects[chosen], part, section)]
+        below = {"title": {"text": escape(name)}}
+        above = {"matches": grid.subplot(last)[0], "showticklabels": False}
+        own = {"anchor": y, "domain": [0.0, 1.0]} | (below if n == last else above)
+        layout[f"xaxis{x[1:]}"] = along | own
+        layout[f"yaxis{y[1:]}"] = {"anchor": x, "domain": places[n]} | _names(rows) | standoff
+    return Figure(traces, layout)
+
+
+def _places(counts: list[int]) -> list[tuple[float, float]]:
+    """The share of the height, from the bottom, that each section takes; first on top."""
+    gap = SECTION / (BAR * sum(counts) + SECTION * len(counts))
+    room, top, found = 1 - gap * (len(counts) - 1), 1.0, []
+    for count in counts:
+        bottom = top - room * count / sum(counts)
+        found.append((max(bottom, 0.0), top))
+        top = bottom - gap
+    return found
+
+
+def _headings(order: list[str], places: list[tuple[float, float]]) -> list[dict[str, Any]]:
+    """The name of each section over it."""
+    place = {"x": 0, "xref": "paper", "xanchor": "left", "yref": "paper", "yanchor": "bottom"}
+    how = place | {"showarrow": False, "font": {"size": 13, "color": theme.SOFT_INK}}
+    pairs = zip(order, places, strict=True)
+    return [how | {"text": escape(name), "y": top} for name, (_, top) in pairs if name]
 
 
 def _bars(
@@ -173,13 +189,11 @@ def _names(labels: list[str]) -> dict[str, Any]:
     return ticks | {"range": [len(labels) - 0.5, -0.5], "showgrid": False, "zeroline": False}
 
 
-def _x_axis(fig: Figure, effects: np.ndarray, ends: np.ndarray | None, name: str) -> None:
+def _x_axis(effects: np.ndarray, ends: np.ndarray | None) -> dict[str, Any]:
     reach = np.concatenate([effects, [] if ends is None else ends.ravel(), [0.0]])
     low, high = float(np.nanmin(reach)), float(np.nanmax(reach))
     pad = 0.16 * (high - low or 1.0)  # room for the number beyond a bar's end
-    fig.update_xaxes(range=[low - pad / 8, high + pad], zeroline=True, zerolinewidth=1.5)
-    rows = [axis for axis in fig.select_xaxes()]
-    rows[-1].title = {"text": escape(name)}
+    return {"range": [low - pad / 8, high + pad], "zeroline": True, "zerolinewidth": 1.5}
 
 
 def _alt(labels: list[str], effects: np.ndarray, sections: list[str], name: str) -> str:

@@ -97,19 +97,39 @@ def finish(
     top = (top or (BAR_BAND if bar else 12)) + (BAR_LINE if _in_two(bar) else 0)
     band = TITLE_BAND + NOTE_LINE * len(lines)
     words = About(question, alt, formula, sign, tuple(notes), theme, band, least_width)
-    fig.update_layout(
-        template=_theme.template(),
-        title={"text": escape(question), "subtitle": {"text": "<br>".join(map(escape, lines))}},
-        meta=asdict(words),
-        margin={"t": words.band + top, "b": 12, "l": 12, "r": 18},
-        height=height + words.band + top + 12,
-    )
+    layout = {
+        "title": {"text": escape(question), "subtitle": {"text": "<br>".join(map(escape, lines))}},
+        "meta": asdict(words),
+        "margin": {"t": words.band + top, "b": 12, "l": 12, "r": 18},
+        "height": height + words.band + top + 12,
+    }
+    spec = _spec(fig)
+    spec["layout"] = _merged(spec["layout"], layout) | {"template": {"layout": _theme.quiet()}}
     if bar:
-        fig.add_annotation(_bar_title(bar, top))
-        ticks = {"size": 11, "color": _theme.SOFT_INK}
-        fig.update_layout(coloraxis_colorbar_tickfont=ticks)
-    _place(fig, words.band)
-    return in_theme(fig, theme)
+        _add_bar_title(spec["layout"], bar, top)
+    _place(spec["layout"], words.band)
+    return Figure(_theme.repaint(spec) if theme == "dark" else spec)
+
+
+def _spec(fig: go.Figure) -> dict[str, Any]:
+    """A figure as plain dicts: they change in a fraction of what plotly's `update_layout` takes."""
+    parts: Any = fig  # to_dict would turn its arrays into base64
+    return {
+        "data": [trace.to_plotly_json() for trace in parts.data],
+        "layout": parts.layout.to_plotly_json(),
+    }
+
+
+def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Both, nested; what is new counts."""
+    both = {k: _merged(old[k], v) for k, v in new.items() if isinstance(v, dict) and k in old}
+    return old | new | both
+
+
+def _add_bar_title(layout: dict[str, Any], words: str, top: int) -> None:
+    layout["annotations"] = [*layout.get("annotations", ()), _bar_title(words, top)]
+    ticks = {"tickfont": {"size": 11, "color": _theme.SOFT_INK}}
+    layout["coloraxis"] = _merged(layout.get("coloraxis", {}), {"colorbar": ticks})
 
 
 def _bar_title(words: str, top: int) -> dict[str, Any]:
@@ -128,47 +148,40 @@ def _in_two(words: str) -> bool:
     return len(words) > BAR_WORDS and "; " in words
 
 
-def _place(fig: go.Figure, band: int) -> None:
+def _place(layout: dict[str, Any], band: int) -> None:
     """Put title and colour bar at their distance from the top, which plotly wants as a share.
 
     The bar is anchored by its middle: plotly.js 4.1 shifts every title on the page where a
     horizontal bar is anchored by its bottom.
     """
-    fig.update_layout(title_y=1 - 30 / fig.layout.height)
-    if fig.layout.coloraxis.colorscale is None or fig.layout.coloraxis.showscale is False:
+    height, axis = layout["height"], layout.get("coloraxis", {})
+    layout["title"] = layout["title"] | {"y": 1 - 30 / height}
+    if "colorscale" not in axis or axis.get("showscale") is False:
         return
     bar = {"orientation": "h", "len": 230, "lenmode": "pixels", "thickness": 9}
     bar |= {"x": 0, "xanchor": "left", "xpad": 0, "ypad": 0, "outlinewidth": 0}
-    lines = [note.text.count("<br>") for note in fig.layout.annotations if note.name == BAR_NAME]
-    down = band + 28 + BAR_LINE * sum(lines)
-    bar |= {"y": 1 - down / fig.layout.height, "yref": "container", "yanchor": "middle"}
-    fig.update_layout(coloraxis_colorbar=bar)
+    named = [note for note in layout.get("annotations", ()) if note.get("name") == BAR_NAME]
+    down = band + 28 + BAR_LINE * sum(note["text"].count("<br>") for note in named)
+    bar |= {"y": 1 - down / height, "yref": "container", "yanchor": "middle"}
+    layout["coloraxis"] = _merged(axis, {"colorbar": bar})
 
 
 def in_theme(fig: go.Figure, theme: str) -> Figure:
     """A copy of a light figure in the theme asked for."""
     _theme.check_theme(theme)
-    parts: Any = fig  # to_dict would turn its arrays into base64
-    spec = {
-        "data": [trace.to_plotly_json() for trace in parts.data],
-        "layout": parts.layout.to_plotly_json(),
-    }
-    if theme == "dark":
-        spec = _theme.repaint(spec)
-    return Figure(spec)
+    spec = _spec(fig)
+    return Figure(_theme.repaint(spec) if theme == "dark" else spec)
 
 
 def without_title(fig: go.Figure) -> Figure:
     """A copy without title and notes, for a page that sets them as text: `about` still has them."""
-    words = about(fig)
-    bare = Figure(fig)
-    bare.update_layout(
-        title={"text": "", "subtitle": {"text": ""}},
-        margin={"t": fig.layout.margin.t - words.band},
-        height=fig.layout.height - words.band,
-    )
-    _place(bare, 0)
-    return bare
+    words, spec = about(fig), _spec(fig)
+    layout = spec["layout"]
+    margin = {"t": layout["margin"]["t"] - words.band}
+    bare = {"title": {"text": "", "subtitle": {"text": ""}}, "margin": margin}
+    spec["layout"] = _merged(layout, bare) | {"height": layout["height"] - words.band}
+    _place(spec["layout"], 0)
+    return Figure(spec)
 
 
 _theme = theme  # the module, where an argument has its name

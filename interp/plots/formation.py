@@ -43,20 +43,22 @@ def heads_by_step(
     rows = array.reshape(len(array), -1).T
     names = head_names(array[0])
     span = scales.limits(array, kind, given=limits)
-    fig = Figure()
-    fig.add_trace(grid.colors(rows, numbers={"x": "step", "y": "head", "z": name}))
-    fig.add_traces(grid.hatch(np.isnan(rows), "not a number", missing=True))
     places = [f"{head} at step {step:,}" for head in names for step in steps]
-    fig.add_trace(grid.targets(hovers(places, name, rows), len(steps)))
-    fig.update_layout(
-        coloraxis=grid.coloraxis(kind, span),
-        xaxis=_ticks([f"{s:,}" for s in steps], "training step (one column a checkpoint)", 12),
-        yaxis=_ticks(names, "head (first layer on top)", 24, down=True),
-        hoverdistance=-1,
-    )
+    traces = [
+        grid.colors(rows, numbers={"x": "step", "y": "head", "z": name}),
+        *grid.hatch(np.isnan(rows), "not a number", missing=True),
+        grid.targets(hovers(places, name, rows), len(steps)),
+    ]
+    at = [f"{s:,}" for s in steps]
+    layout = {
+        "coloraxis": grid.coloraxis(kind, span),
+        "xaxis": _ticks(at, "training step (one column a checkpoint)", 12),
+        "yaxis": _ticks(names, "head (first layer on top)", 24, down=True),
+        "hoverdistance": -1,
+    }
     last = mosaic_alt(array[-1], name)
     return finish(
-        fig,
+        Figure(traces, layout),
         question=title or "When does each head form?",
         alt=f"{name} over {some(len(steps), 'checkpoint')}. At step {steps[-1]}: {last}",
         sign=scales.scale_of(kind).sign or "",

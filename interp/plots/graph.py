@@ -62,9 +62,8 @@ def circuit(
     lost = sum(not np.isfinite(e.weight) for e in edges)
     largest = max((abs(e.weight) for e in shown), default=1.0) or 1.0
     widest = 7.0 if len(shown) <= 24 else 3.5
-    fig = Figure([_line(nodes, edge, largest, widest) for edge in shown])
-    fig.add_traces([_middles(nodes, shown), _nodes(nodes, shown)])
-    fig.update_layout(_layout(nodes, across))
+    lines = [_line(nodes, edge, largest, widest) for edge in shown]
+    fig = Figure([*lines, _middles(nodes, shown), _nodes(nodes, shown)], _layout(nodes, across))
     weights = np.array([e.weight for e in edges], dtype=np.float64)
     strongest = sorted(shown, key=lambda e: -abs(e.weight))
     named = [

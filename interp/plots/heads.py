@@ -64,18 +64,16 @@ def head_heatmap(
     name = name or scales.scale_of(kind).bar
     ringed, why = _rings(array, kind, threshold, ring)
     span = scales.limits(array, kind, given=limits)
-    fig = Figure()
-    fig.add_traces(_mosaic(array, kind, span, name, ringed))
-    fig.add_traces(grid.selection(selected, array.shape))
-    fig.update_layout(
-        coloraxis=grid.coloraxis(kind, span),
-        xaxis=grid.counted_axis(array.shape[1], "head", prefix="H"),
-        yaxis=grid.counted_axis(array.shape[0], "layer (first on top)", prefix="L", down=True),
-        hoverdistance=-1,
-    )
+    layout = {
+        "coloraxis": grid.coloraxis(kind, span),
+        "xaxis": grid.counted_axis(array.shape[1], "head", prefix="H"),
+        "yaxis": grid.counted_axis(array.shape[0], "layer (first on top)", prefix="L", down=True),
+        "hoverdistance": -1,
+    }
+    traces = _mosaic(array, kind, span, name, ringed) + grid.selection(selected, array.shape)
     notes = [why, grid.missing_note(array), grid.clipped_note(array, span)]
     return finish(
-        fig,
+        Figure(traces, layout),
         question=title or QUESTIONS[kind].format(name=name),
         alt=mosaic_alt(array, name, ringed, why),
         formula=formula,

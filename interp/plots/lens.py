@@ -139,20 +139,21 @@ def _map(
         raise ValueError(f"{rows} layers need as many names, not {len(names)}")
     span = scales.limits(array, kind)
     numbers = {"x": across, "y": "layer", "z": name}
-    fig = Figure([grid.colors(array, numbers=numbers)])
-    fig.add_traces(grid.hatch(np.isnan(array), "not a number", missing=True))
-    fig.add_traces(grid.marks(scales.beyond(array, span), "beyond", symbol="diamond"))
     places = [f"{layer}, {across} {c}" for layer in names for c in range(columns)]
     hover = hovers(places, name, array)
     if read is not None:
         hover = [f"{h}<br>says {t}" for h, t in zip(hover, token_labels(read), strict=True)]
-    fig.add_trace(grid.targets(hover, columns))
+    traces = [
+        grid.colors(array, numbers=numbers),
+        *grid.hatch(np.isnan(array), "not a number", missing=True),
+        *grid.marks(scales.beyond(array, span), "beyond", symbol="diamond"),
+        grid.targets(hover, columns),
+    ]
     if shown:
         ink = scales.inks(array, kind, span=span)
-        fig.add_traces(grid.words(shown, columns, ink=ink, size=10))
-    fig.update_layout(coloraxis=grid.coloraxis(kind, span), hoverdistance=-1)
-    fig.update_layout(xaxis=_across(labels, columns, across), yaxis=_down(names))
-    return fig
+        traces += grid.words(shown, columns, ink=ink, size=10)
+    axes = {"xaxis": _across(labels, columns, across), "yaxis": _down(names)}
+    return Figure(traces, axes | {"coloraxis": grid.coloraxis(kind, span), "hoverdistance": -1})
 
 
 def _across(labels: Sequence[str] | None, columns: int, across: str) -> dict[str, Any]:

@@ -215,14 +215,16 @@ def composition_heatmap(
     places = [f"{a} → {kind} of {b}" for a in names for b in names]
     colors = "signed" if (flat[possible] < 0).any() else "amount"  # was a baseline taken off?
     strong = possible & (flat >= threshold) if threshold is not None else np.zeros_like(possible)
-    fig = _pair_map(np.where(possible, flat, np.nan), possible, places, colors)
-    fig.add_traces(grid.marks(strong, "at or over the threshold", symbol="circle-open", size=17))
-    fig.update_layout(
-        xaxis=_heads_axis(names, "head that reads"),
-        yaxis=_heads_axis(names, "head that writes (first on top)", down=True),
-    )
+    shown = np.where(possible, flat, np.nan)
+    rings = grid.marks(strong, "at or over the threshold", symbol="circle-open", size=17)
+    layout = {
+        "coloraxis": grid.coloraxis(colors, scales.limits(shown, colors)),
+        "hoverdistance": -1,
+        "xaxis": _heads_axis(names, "head that reads"),
+        "yaxis": _heads_axis(names, "head that writes (first on top)", down=True),
+    }
     return finish(
-        fig,
+        Figure([*_pair_map(shown, possible, places), *rings], layout),
         question=title or f"Which heads feed the {kind} of which?",
         alt=f"{kind}-composition; strongest: {_strongest(flat, possible, places)}.",
         formula="‖W_A W_B‖ / (‖W_A‖ ‖W_B‖), Frobenius norms",
@@ -237,17 +239,14 @@ def composition_heatmap(
     )
 
 
-def _pair_map(
-    shown: np.ndarray, possible: np.ndarray, places: list[str], colors: scales.Kind
-) -> Figure:
+def _pair_map(shown: np.ndarray, possible: np.ndarray, places: list[str]) -> list[Any]:
     numbers = {"y": "writer", "x": "reader", "z": "score"}
-    fig = Figure([grid.colors(shown, numbers=numbers, masked=~possible)])
-    fig.add_traces(grid.hatch(~possible, "can't compose", missing=False))
-    fig.add_traces(grid.hatch(possible & np.isnan(shown), "not a number", missing=True))
-    fig.add_trace(grid.targets(hovers(places, "score", shown), len(shown)))
-    fig.update_layout(coloraxis=grid.coloraxis(colors, scales.limits(shown, colors)))
-    fig.update_layout(hoverdistance=-1)
-    return fig
+    return [
+        grid.colors(shown, numbers=numbers, masked=~possible),
+        *grid.hatch(~possible, "can't compose", missing=False),
+        *grid.hatch(possible & np.isnan(shown), "not a number", missing=True),
+        grid.targets(hovers(places, "score", shown), len(shown)),
+    ]
 
 
 def _strongest(flat: np.ndarray, possible: np.ndarray, places: list[str]) -> str:

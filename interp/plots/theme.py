@@ -117,32 +117,35 @@ def _axis() -> dict[str, Any]:
 
 def template() -> go.layout.Template:
     """Transparent paper, quiet axes, Okabe–Ito lines: the light theme."""
-    return go.layout.Template(
-        layout={
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
-            "colorway": list(OKABE_ITO),
-            "font": {"family": SANS, "size": 13, "color": INK},
-            "title": {
-                "x": 0,
-                "xref": "paper",
-                "xanchor": "left",
-                "yref": "container",
-                "yanchor": "bottom",
-                "font": {"size": 17, "color": INK},
-                "subtitle": {"font": {"size": 12.5, "color": SOFT_INK}},
-            },
-            "hoverlabel": {
-                "bgcolor": PAGE,
-                "bordercolor": SOFT_INK,
-                "font": {"family": SANS, "color": INK, "size": 13},
-                "align": "left",
-            },
-            "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": SOFT_INK, "activecolor": INK},
-            "hovermode": "closest",
-            "legend": {"font": {"size": 12}, "bgcolor": "rgba(0,0,0,0)"},
-            "xaxis": _axis(),
-            "yaxis": _axis(),
-            "dragmode": "zoom",
-        }
-    )
+    return go.layout.Template(layout=quiet())
+
+
+def quiet() -> dict[str, Any]:
+    """The layout of the template."""
+    return {
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "colorway": list(OKABE_ITO),
+        "font": {"family": SANS, "size": 13, "color": INK},
+        "title": {
+            "x": 0,
+            "xref": "paper",
+            "xanchor": "left",
+            "yref": "container",
+            "yanchor": "bottom",
+            "font": {"size": 17, "color": INK},
+            "subtitle": {"font": {"size": 12.5, "color": SOFT_INK}},
+        },
+        "hoverlabel": {
+            "bgcolor": PAGE,
+            "bordercolor": SOFT_INK,
+            "font": {"family": SANS, "color": INK, "size": 13},
+            "align": "left",
+        },
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": SOFT_INK, "activecolor": INK},
+        "hovermode": "closest",
+        "legend": {"font": {"size": 12}, "bgcolor": "rgba(0,0,0,0)"},
+        "xaxis": _axis(),
+        "yaxis": _axis(),
+        "dragmode": "zoom",
+    }

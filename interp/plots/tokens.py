@@ -114,14 +114,13 @@ def token_loss(
     need_shape(array, "position", "losses")
     check_labels(strings, len(array))
     high = ceiling or float(np.nanmax(array, initial=1e-3))
-    fig = Figure(_bars(array, high))
-    fig.add_traces(_unscored(array, high))
     axis = token_axis(strings, range(len(array)), "token")
-    fig.update_layout(
-        xaxis=axis | {"showticklabels": len(array) <= MOST_LABELS},
-        yaxis={"title": {"text": "loss (nats)"}, "rangemode": "tozero"},
-        bargap=0.1,
-    )
+    layout = {
+        "xaxis": axis | {"showticklabels": len(array) <= MOST_LABELS},
+        "yaxis": {"title": {"text": "loss (nats)"}, "rangemode": "tozero"},
+        "bargap": 0.1,
+    }
+    fig = Figure([_bars(array, high), *_unscored(array, high)], layout)
     if ceiling:
         _reference(fig, ceiling, f"a blind guess: {ceiling:.2f}")
     missing = int(np.isnan(array).sum())

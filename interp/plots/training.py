@@ -53,12 +53,9 @@ def loss_curve(
         ValueError: there is no step or no loss in it.
     """
     lines = _losses(run)
-    fig = _draw(lines, log_steps)
-    fig.update_yaxes(title_text="loss (nats)", rangemode="tozero")
-    _window(fig, window, window_means)
-    _marks(fig, marks or {}, levels or {})
+    drawn = _window(window, window_means, log_steps) + _marks(marks, levels, log_steps)
     return finish(
-        fig,
+        _draw(lines, "loss (nats)", drawn, log_steps),
         question=title,
         alt=_alt(lines, window, window_means),
         formula="mean −ln p(target) over scored tokens",
@@ -96,12 +93,9 @@ def scores_by_step(
     """
     at = as_floats(steps, np.float64)
     lines = {name: _line(name, at, as_floats(values)) for name, values in scores.items()}
-    fig = _draw(lines, log_steps)
-    fig.update_yaxes(title_text=escape(name), rangemode="tozero")
-    _window(fig, window, window_means)
-    _marks(fig, marks or {}, {})
+    drawn = _window(window, window_means, log_steps) + _marks(marks, {}, log_steps)
     return finish(
-        fig,
+        _draw(lines, escape(name), drawn, log_steps),
         question=title,
         alt=_alt(lines, window, window_means),
         notes=[_gaps(lines)],
@@ -132,13 +126,16 @@ def loss_by_position(
         name: _line(name, np.arange(len(values), dtype=np.float64), values)
         for name, values in arrays.items()
     }
-    fig = _draw(lines, log_steps=False, unit="position")
-    fig.update_yaxes(title_text="mean loss (nats)", rangemode="tozero")
-    _marks(fig, {}, levels or {})
+    drawn = _marks({}, levels, log_steps=False)
     return finish(
-        fig, question=title, alt=_alt(lines, None, "", unit="position"),
-        notes=[_gaps(lines)], theme=theme, height=280, top=34,
-    )  # fmt: skip
+        _draw(lines, "mean loss (nats)", drawn, log_steps=False, unit="position"),
+        question=title,
+        alt=_alt(lines, None, "", unit="position"),
+        notes=[_gaps(lines)],
+        theme=theme,
+        height=280,
+        top=34,
+    )
 
 
 def _losses(run: HasMetrics | Rows | Mapping[str, Numbers]) -> Lines:
@@ -167,21 +164,28 @@ def _line(name: str, steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray,
     return steps, values
 
 
-def _draw(lines: Lines, log_steps: bool, unit: str = "step") -> Figure:
+def _draw(
+    lines: Lines, name: str, drawn: list[dict[str, Any]], log_steps: bool, unit: str = "step"
+) -> Figure:
     after = [step for steps, _ in lines.values() for step in steps if step > 0]
     least = min(after, default=1.0) if log_steps else 0.0
-    fig = Figure(
-        [
-            _trace(i, name, steps, np.maximum(steps, least), values, unit)
-            for i, (name, (steps, values)) in enumerate(lines.items())
-        ]
-    )
-    fig.update_xaxes(title_text="training step" if unit == "step" else unit, zeroline=False)
-    if log_steps:
-        fig.update_xaxes(type="log", dtick="D2", minor={"showgrid": False})
+    traces = [
+        _trace(i, name, steps, np.maximum(steps, least), values, unit)
+        for i, (name, (steps, values)) in enumerate(lines.items())
+    ]
     legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"}
-    fig.update_layout(legend=legend, showlegend=len(lines) > 1, hovermode="x unified")
-    return fig
+    along = {"title": {"text": "training step" if unit == "step" else unit}, "zeroline": False}
+    logarithmic = {"type": "log", "dtick": "D2", "minor": {"showgrid": False}}
+    layout = {
+        "xaxis": along | (logarithmic if log_steps else {}),
+        "yaxis": {"title": {"text": name}, "rangemode": "tozero"},
+        "legend": legend,
+        "showlegend": len(lines) > 1,
+        "hovermode": "x unified",
+        "shapes": [shape for shape in drawn if "text" not in shape],
+        "annotations": [note for note in drawn if "text" in note],
+    }
+    return Figure(traces, layout)
 
 
 def _trace(
@@ -201,38 +205,45 @@ def _trace(
     )
 
 
-def _window(fig: Figure, window: tuple[float, float] | None, words: str) -> None:
+def _window(
+    window: tuple[float, float] | None, words: str, log_steps: bool
+) -> list[dict[str, Any]]:
+    """The shade between two steps, and the words on it."""
     if window is None:
-        return
+        return []
     if not window[0] <= window[1]:
         raise ValueError(f"window is (first step, last step), not {window}")
-    least = 1 if fig.layout.xaxis.type == "log" else window[0]  # a logarithm has no 0
-    fig.add_vrect(
-        x0=max(window[0], least), x1=window[1], fillcolor=theme.SHADE, line_width=0, layer="below"
-    )
-    _note(fig, escape(words), x=window[0], y=1, yref="y domain", yanchor="top")
+    x0 = max(window[0], 1) if log_steps else window[0]  # a logarithm has no 0
+    shade = {"type": "rect", "x0": x0, "x1": window[1], "y0": 0, "y1": 1, "yref": "y domain"}
+    shade |= {"xref": "x", "fillcolor": theme.SHADE, "line": {"width": 0}, "layer": "below"}
+    return [shade, _note(escape(words), window[0], log_steps)]
 
 
-def _marks(fig: Figure, steps: Mapping[str, float], levels: Mapping[str, float]) -> None:
-    line = {"color": theme.SOFT_INK, "width": 1, "dash": "dash"}
-    for name, step in steps.items():
-        fig.add_vline(x=step, line=line)
-        _note(fig, escape(name), x=step, y=1, yref="y domain", yanchor="top", yshift=-16)
-    for name, level in levels.items():
-        fig.add_hline(y=level, line=line)
-        words = f"{escape(name)}: {level:.2f}"
+def _marks(
+    steps: Mapping[str, float] | None, levels: Mapping[str, float] | None, log_steps: bool
+) -> list[dict[str, Any]]:
+    """Lines at steps and at losses, and their names."""
+    drawn: list[dict[str, Any]] = []
+    line = {"type": "line", "line": {"color": theme.SOFT_INK, "width": 1, "dash": "dash"}}
+    up, across = {"y0": 0, "y1": 1, "yref": "y domain"}, {"x0": 0, "x1": 1, "xref": "x domain"}
+    for name, step in (steps or {}).items():
+        drawn.append(line | up | {"x0": step, "x1": step, "xref": "x"})
+        drawn.append(_note(escape(name), step, log_steps) | {"yshift": -16})
+    for name, level in (levels or {}).items():
+        drawn.append(line | across | {"y0": level, "y1": level, "yref": "y"})
         place = {"x": 1, "xref": "x domain", "xanchor": "right", "y": level, "yanchor": "top"}
-        fig.add_annotation(text=words, **_NOTE | place)
+        drawn.append({"text": f"{escape(name)}: {level:.2f}", **NOTE, **place})
+    return drawn
 
 
-_NOTE = {"showarrow": False, "font": {"size": 11, "color": theme.SOFT_INK}, "yanchor": "bottom"}
+NOTE = {"showarrow": False, "font": {"size": 11, "color": theme.SOFT_INK}}
 
 
-def _note(fig: Figure, words: str, *, x: float, **place: Any) -> None:
+def _note(words: str, step: float, log_steps: bool) -> dict[str, Any]:
     """Words at a step: plotly wants an annotation's place on a logarithmic axis as its log."""
-    if fig.layout.xaxis.type == "log":
-        x = float(np.log10(max(x, 1)))
-    fig.add_annotation(text=words, x=x, xanchor="left", **_NOTE | place)
+    x = float(np.log10(max(step, 1))) if log_steps else step
+    return {"text": words, "x": x, "y": 1, "yref": "y domain", "xanchor": "left",
+            "yanchor": "top", **NOTE}  # fmt: skip
 
 
 def _gaps(lines: Lines) -> str:

@@ -116,6 +116,30 @@ def test_title_can_be_set_as_text_by_the_page():
         plots.about(go.Figure())
 
 
+MADE = {
+    "head_heatmap": lambda: plots.head_heatmap([[0.2, 0.95]], kind="entropy", selected=(0, 1)),
+    "composition_graph": lambda: plots.composition_graph(np.ones((2, 2, 2, 2))),
+    "composition_heatmap": lambda: plots.composition_heatmap(np.ones((2, 2, 2, 2))),
+    "effect_bars": lambda: plots.effect_bars(["a", "b"], [1.0, -1.0], groups=["one", "two"]),
+    "loss_curve": lambda: plots.loss_curve(
+        {"step": [0, 5], "loss": [2.0, 1.0]}, window=(1, 4), marks={"here": 5}, levels={"a": 2.0}
+    ),
+    "heads_by_step": lambda: plots.heads_by_step(np.ones((2, 1, 2)), [0, 5]),
+    "logit_lens": lambda: plots.logit_lens([[0.5, np.nan]], [["a", "b"]]),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_figure_of_the_dashboard_is_not_changed_bit_by_bit(name, monkeypatch):
+    def slow(*args, **kwargs):  # 5 to 10 ms a call, each
+        raise AssertionError("plotly's updates take longer than the rest of a figure")
+
+    for update in ("update_layout", "update_xaxes", "update_yaxes", "add_annotation", "add_shape"):
+        monkeypatch.setattr(go.Figure, update, slow)
+    bare = plots.without_title(MADE[name]())
+    assert bare.layout.title.text == ""
+
+
 def report(**changes):
     sections = [
         plots.Section(
