@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from interp import circuits
 from interp.circuits import FactoredMatrix
-from interp.circuits.weights import readable
+from interp.circuits.weights import composition_of_pairs, readable
 from tests.fixture_models import gbmi_indhead
 from tests.tiny import KINDS, some_tokens, tiny
 
@@ -87,6 +87,21 @@ def test_a_planted_edge_is_found_in_its_own_order_and_input(kind):
     percentile = circuits.composition_percentiles(model, kind, draws=20)
     assert percentile[0, 1, 1, 2] == 1
     assert percentile[1].isnan().all()
+
+
+def test_a_few_pairs_compose_as_they_do_among_all():
+    model = planted("K")
+    sources, targets = [(0, 1), (0, 0)], [(1, 2), (1, 0), (1, 1)]
+    found, places = composition_of_pairs(
+        readable(model), "K", sources=sources, targets=targets, draws=20,
+        generator=torch.Generator().manual_seed(0),
+    )  # fmt: skip
+    scores = circuits.composition_scores(model, "K")
+    percentile = circuits.composition_percentiles(model, "K", draws=20)
+    for i, source in enumerate(sources):
+        for j, target in enumerate(targets):
+            assert found[i, j] == pytest.approx(float(scores[(*source, *target)]), abs=1e-6)
+            assert places[i, j] == percentile[(*source, *target)]
 
 
 def test_composition_on_gbmi_is_that_on_record(shared):

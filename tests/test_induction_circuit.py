@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from interp.circuits import induction_circuit
+from interp.circuits import behaviour, induction_circuit
 from interp.circuits.behaviour import _set
 from tests import oracle
 from tests.fixture_models import gbmi_indhead
@@ -56,6 +56,21 @@ def test_heads_that_share_the_work_are_told_by_what_is_lost_once_others_are_gone
     found = _set(score, order, enough)
     wanted = chosen if enough else "0123"  # never low enough: all that were tried
     assert sorted(head for _, head in found) == [int(h) for h in wanted]
+
+
+def test_each_set_of_heads_is_cut_once(monkeypatch):
+    asked, whole = [], behaviour.Behaviour.scores
+
+    def scores(self, hooks=()):
+        asked.append([name for name, _ in hooks])
+        return whole(self, hooks)
+
+    monkeypatch.setattr(behaviour.Behaviour, "scores", scores)
+    model = oracle.model((oracle.previous, oracle.sink), (oracle.induction, oracle.duplicate))
+    induction_circuit(model, n_sequences=4)
+    cuts = [names for names in asked if names in ([], ["blocks.0.attn.hook_z"])]
+    assert len(cuts) == 4  # nothing, L0H0, L0H1, both
+    assert len(asked) == 6  # and the edge through K, through Q
 
 
 def test_a_later_head_s_edges_are_cut_apart_from_its_neighbours():

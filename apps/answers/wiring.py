@@ -70,14 +70,7 @@ def _edges(found: circuits.InductionCircuit) -> list[Edge]:
             drop = float(found.score_drop[i, j])
             if not np.isfinite(drop):
                 continue
-            evidence = (
-                f"cut alone, the induction score falls by {drop:.2f} (through Q "
-                f"{float(found.score_drop_q[i, j]):.2f}); K-composition "
-                f"{float(found.composition[i, j]):.2f}, above {float(found.percentile[i, j]):.0%} "
-                f"of random; looks for its own token at {float(found.token_match[i, j]):.0%} "
-                f"of tokens, without the source at {float(found.token_match_without[i, j]):.0%}"
-            )
-            edges.append(Edge(source, target, drop, "K", evidence))
+            edges.append(Edge(source, target, drop, "K", found.evidence(i, j)))
     return edges
 
 

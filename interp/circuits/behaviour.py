@@ -1,7 +1,7 @@
 """What a group of induction heads does, and which earlier heads it depends on."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -30,12 +30,14 @@ class Behaviour:
         periods: Lengths of the repeated blocks; None: the default ones.
         n_sequences: Sequences a period.
         seed: Of these sequences.
+        known: Scores that were worked out, by the heads that were cut.
     """
 
     model: Transformer
     periods: Sequence[int] | None
     n_sequences: int
     seed: int
+    known: dict[frozenset[Head], Tensor] = field(default_factory=dict, repr=False)
 
     @property
     def generator(self) -> torch.Generator:
@@ -52,9 +54,16 @@ class Behaviour:
             hooks=hooks,
         )
 
-    def group_score(self, heads: list[Head], hooks: Hooks = ()) -> float:
-        """The mean score of some heads."""
-        scores = self.scores(hooks)
+    def scores_without(self, cut: list[Head]) -> Float[Tensor, "layer head"]:
+        """Every head's induction score with some cut; each set of heads is cut once."""
+        which = frozenset(cut)
+        if which not in self.known:
+            self.known[which] = self.scores(without(cut))
+        return self.known[which]
+
+    def group_score(self, heads: list[Head], cut: list[Head]) -> float:
+        """The mean score of some heads with others cut."""
+        scores = self.scores_without(cut)
         return sum(scores[head].item() for head in heads) / len(heads)
 
     def losses(self, sources: list[Head], targets: list[Head]) -> dict[str, Any]:
@@ -115,7 +124,7 @@ def earlier_heads(behaviour: Behaviour, targets: list[Head], *, share: float) ->
         return Earlier([], [], [])
 
     def score(cut: list[Head]) -> float:
-        return behaviour.group_score(targets, without(cut))
+        return behaviour.group_score(targets, cut)
 
     clean, floor = score([]), score(candidates)
     drops = [clean - score([head]) for head in candidates]

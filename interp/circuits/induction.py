@@ -17,8 +17,8 @@ from torch import Tensor
 
 from interp.ablation.outcomes import head_name
 from interp.circuits.behaviour import Behaviour, earlier_heads
-from interp.circuits.paths import Head, token_match, without, without_edges
-from interp.circuits.weights import composition_percentiles, composition_scores
+from interp.circuits.paths import Head, token_match_of, without_edges
+from interp.circuits.weights import composition_of_pairs, readable
 from interp.model import Transformer
 from interp.probes import InductionHeads, find_induction_heads
 from interp.probes.induction import seeded
@@ -80,6 +80,17 @@ class InductionCircuit(Result):
         """The previous-token set as pairs (layer, head)."""
         return [_head(name) for name in self.sources]
 
+    def evidence(self, source: int, target: int) -> str:
+        """What speaks for the edge of these indices, in words."""
+        at = source, target
+        return (
+            f"cut alone, the induction score falls by {float(self.score_drop[at]):.2f} (through "
+            f"queries {float(self.score_drop_q[at]):.2f}); K-composition "
+            f"{float(self.composition[at]):.2f}, above {float(self.percentile[at]):.0%} of random; "
+            f"finds its own token for {float(self.token_match[at]):.0%} of tokens, without the "
+            f"source for {float(self.token_match_without[at]):.0%}"
+        )
+
     @property
     def verdict(self) -> str:
         """The circuit in a sentence, or that there is none."""
@@ -136,7 +147,7 @@ def induction_circuit(
     targets = list(found)
     earlier = earlier_heads(behaviour, targets, share=share)
     sources = earlier.chosen
-    score = behaviour.group_score(targets) if targets else float("nan")
+    score = behaviour.group_score(targets, []) if targets else float("nan")
     return InductionCircuit(
         **_edges(behaviour, sources, targets),
         sources=tuple(map(head_name, sources)),
@@ -144,7 +155,7 @@ def induction_circuit(
         candidates_drop=torch.tensor(earlier.drops),
         candidates=tuple(map(head_name, earlier.candidates)),
         score=score,
-        score_without=behaviour.group_score(targets, without(sources)) if targets else score,
+        score_without=behaviour.group_score(targets, sources) if targets else score,
         **behaviour.losses(sources, targets),
         anti=tuple(map(head_name, found.anti)),
     )
@@ -168,18 +179,18 @@ def _edges(behaviour: Behaviour, sources: list[Head], targets: list[Head]) -> di
     edges = {name: torch.full((len(sources), len(targets)), torch.nan) for name in names}
     if not sources:
         return edges
-    model, clean = behaviour.model, behaviour.scores()
-    composition = composition_scores(model, "K")
-    percentile = composition_percentiles(model, "K", generator=behaviour.generator)
+    folded, clean = readable(behaviour.model), behaviour.scores_without([])
+    weights = composition_of_pairs(
+        folded, "K", sources=sources, targets=targets, generator=behaviour.generator
+    )
     for i, source in enumerate(sources):
         above = [(j, target) for j, target in enumerate(targets) if target[0] > source[0]]
         for name, through in (("score_drop", "k"), ("score_drop_q", "q")):
             for j, lost in _lost(behaviour, source, above, through, clean):
                 edges[name][i, j] = lost
         for j, target in above:
-            edges["composition"][i, j] = composition[(*source, *target)]
-            edges["percentile"][i, j] = percentile[(*source, *target)]
-            matched, alone = token_match(model, source, target)
+            edges["composition"][i, j], edges["percentile"][i, j] = (w[i, j] for w in weights)
+            matched, alone = token_match_of(folded, source, target)
             edges["token_match"][i, j], edges["token_match_without"][i, j] = matched, alone
     return edges
 

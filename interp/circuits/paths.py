@@ -70,7 +70,13 @@ def token_match(
 
     Source: Elhage et al. 2021, on the QK circuit of induction heads.
     """
-    folded = readable(model)
+    return token_match_of(readable(model), source, target, most=most)
+
+
+def token_match_of(
+    folded: Transformer, source: Head, target: Head, *, most: int = 512
+) -> tuple[float, float]:
+    """`token_match` of a model that is `readable` already."""
     every = max(1, folded.config.d_vocab // most)
     tokens = torch.arange(0, folded.config.d_vocab, every, device=folded.W_E.device)
     if folded.config.bos_token is not None:

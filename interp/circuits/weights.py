@@ -6,6 +6,7 @@ computes the same; the model itself is not touched. Row vectors multiply from th
 Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
 """
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
@@ -155,17 +156,30 @@ def composition_of(
     first: FactoredMatrix, second: FactoredMatrix
 ) -> Float[Tensor, "layer head later_layer later_head"]:
     """The scores of stacked circuits [L H D D], by their small inner products only."""
-    n_layers, n_heads = first.A.shape[:2]
-    inner = torch.einsum("lhed,mgdf->lhmgef", first.B.double(), second.A.double())
-    left = torch.linalg.qr(first.A.double()).R  # ‖A X B‖ = ‖R_A X R_Bᵀ‖
-    right = torch.linalg.qr(second.B.double().mT).R
-    product = torch.einsum("lhre,lhmgef,mgsf->lhmgrs", left, inner, right)
-    norm = product.square().sum((-2, -1)).sqrt()
-    scores = norm / first.norm[:, :, None, None] / second.norm[None, None]
+    scores = _strengths(*_ends(first, second)).float()
+    n_layers, n_heads = scores.shape[:2]
     layer = torch.arange(n_layers, device=scores.device)
     later = layer[None, :] > layer[:, None]
     hidden = ~later[:, None, :, None].expand(-1, n_heads, -1, n_heads)
-    return scores.float().masked_fill(hidden, torch.nan)
+    return scores.masked_fill(hidden, torch.nan)
+
+
+def _ends(
+    first: FactoredMatrix, second: FactoredMatrix
+) -> tuple[Float[Tensor, "layer head r d"], Float[Tensor, "layer head d r"]]:
+    """What one writes and the other reads, of few rows and columns: ‖A X B‖ = ‖R_A X R_Bᵀ‖."""
+    left = torch.linalg.qr(first.A.double()).R
+    right = torch.linalg.qr(second.B.double().mT).R
+    return left @ first.B.double(), second.A.double() @ right.mT
+
+
+def _strengths(
+    writes: Float[Tensor, "layer head r d"], reads: Float[Tensor, "layer head d r"]
+) -> Float[Tensor, "layer head later_layer later_head"]:
+    product = torch.einsum("lhrd,mgds->lhmgrs", writes, reads)
+    norm = product.square().sum((-2, -1)).sqrt()
+    each = [torch.linalg.matrix_norm(end) for end in (writes, reads)]
+    return norm / each[0][:, :, None, None] / each[1][None, None]
 
 
 def composition_percentiles(
@@ -186,12 +200,40 @@ def composition_percentiles(
         draws: How many rotations.
         generator: Where they come from; a fixed seed of its own if None.
     """
-    generator = generator or torch.Generator().manual_seed(0)
-    folded = readable(model)
-    first, second = _first_and_second(folded, kind)
-    scores, below = composition_of(first, second), torch.zeros(())
+    first, second = _first_and_second(readable(model), kind)
+    scores = composition_of(first, second)
+    found = _percentiles(first, second, draws, generator or torch.Generator().manual_seed(0))
+    return found.masked_fill(scores.isnan(), torch.nan)
+
+
+def _percentiles(
+    first: FactoredMatrix, second: FactoredMatrix, draws: int, generator: torch.Generator
+) -> Float[Tensor, "layer head later_layer later_head"]:
+    writes, reads = _ends(first, second)
+    scores, below = _strengths(writes, reads), torch.zeros((), device=reads.device)
     for _ in range(draws):
         square = torch.randn(first.shape[-1], first.shape[-1], generator=generator)
-        turn = torch.linalg.qr(square).Q.to(first.B)
-        below = below + (composition_of(FactoredMatrix(first.A, first.B @ turn), second) < scores)
-    return (below / draws).masked_fill(scores.isnan(), torch.nan)
+        turn = torch.linalg.qr(square).Q.to(writes)
+        below = below + (_strengths(writes @ turn, reads) < scores)
+    return below / draws
+
+
+def composition_of_pairs(
+    folded: Transformer,
+    kind: Composition,
+    *,
+    sources: Sequence[tuple[int, int]],
+    targets: Sequence[tuple[int, int]],
+    generator: torch.Generator,
+    draws: int = 64,
+) -> tuple[Float[Tensor, "source target"], Float[Tensor, "source target"]]:
+    """Scores and percentiles of a few pairs, of a model that is `readable` already."""
+    pair = zip(_first_and_second(folded, kind), (sources, targets), strict=True)
+    first, second = (_of_heads(all_of, heads) for all_of, heads in pair)
+    scores = _strengths(*_ends(first, second))[0, :, 0].float()
+    return scores, _percentiles(first, second, draws, generator)[0, :, 0]
+
+
+def _of_heads(circuits: FactoredMatrix, heads: Sequence[tuple[int, int]]) -> FactoredMatrix:
+    layers, places = (list(index) for index in zip(*heads, strict=True))
+    return FactoredMatrix(circuits.A[layers, places][None], circuits.B[layers, places][None])

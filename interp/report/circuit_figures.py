@@ -22,7 +22,7 @@ def circuit_figures(circuit: InductionCircuit) -> list[Figure]:
 
 def _graph(circuit: InductionCircuit) -> Figure:
     edges = [
-        Edge(source, target, float(circuit.score_drop[i, j]), "K", _evidence(circuit, i, j))
+        Edge(source, target, float(circuit.score_drop[i, j]), "K", circuit.evidence(i, j))
         for i, source in enumerate(circuit.sources)
         for j, target in enumerate(circuit.targets)
         if not circuit.score_drop[i, j].isnan()
@@ -40,15 +40,6 @@ def _graph(circuit: InductionCircuit) -> Figure:
 def _place(name: str) -> tuple[float, float]:
     layer, head = name[1:].split("H")
     return float(layer), float(head)
-
-
-def _evidence(circuit: InductionCircuit, i: int, j: int) -> str:
-    return (
-        f"cut alone, the score falls by {float(circuit.score_drop[i, j]):.2f} (through queries by "
-        f"{float(circuit.score_drop_q[i, j]):.2f}); K-composition "
-        f"{float(circuit.composition[i, j]):.2f}, above {float(circuit.percentile[i, j]):.0%} of "
-        f"random; finds its own token for {float(circuit.token_match[i, j]):.0%} of tokens"
-    )
 
 
 def _losses(circuit: InductionCircuit) -> Figure:
