@@ -7,7 +7,7 @@ file and its date, the prompt, the options. What a reader chose lives in that re
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -94,6 +94,11 @@ def opened(name: str, path: Path, step: int | None) -> Opened:
 @st.cache_resource(max_entries=KEPT_MODELS, show_spinner=False)
 def _opened(key: str, name: str, _path: Path, _step: int | None) -> Opened:
     return sources.open_source(name, _path, _step, key)
+
+
+def whole_run(opened: Opened) -> Opened:
+    """The run that a checkpoint is of, for questions to all of its checkpoints."""
+    return replace(opened, key=sources.signature(opened.path, None))
 
 
 def answer(question: Callable[..., T], opened: Opened, *args: Any) -> T:

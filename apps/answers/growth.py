@@ -6,21 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from apps.answers.heads import batch_for
+from apps.answers.heads import batch_for, column, statistics_of
 from apps.sources import Opened
-from interp import dynamics, probes
-from interp.plots.arrays import as_floats
+from interp import dynamics
 from interp.runs import Run, read_metrics
 
 SAMPLES = 16  # sequences that scores are averaged over, at each checkpoint
-FOLLOWED = {
-    "induction": "induction",
-    "previous_token": "previous_token",
-    "duplicate_token": "duplicate_token",
-    "sink": "sink",
-    "normalized_entropy": "broad_entropy",
-    "write_norm": "write_norm",
-}
+FOLLOWED = (
+    "induction", "previous_token", "duplicate_token", "sink", "normalized_entropy", "write_norm",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,13 +46,8 @@ class Growth:
 def growth(opened: Opened, steps: tuple[int, ...]) -> Growth:
     """Scores of all heads at each of these checkpoints, over held-out samples."""
     batch, run = batch_for(opened, None)[:SAMPLES], Run(opened.path)
-    found = [
-        probes.head_statistics(run.load(step), batch.tokens, mask=batch.mask) for step in steps
-    ]
-    scores = {
-        metric: np.stack([as_floats(getattr(each, field)) for each in found])
-        for metric, field in FOLLOWED.items()
-    }
+    found = [statistics_of(run.load(step), batch) for step in steps]
+    scores = {metric: np.stack([column(each, metric) for each in found]) for metric in FOLLOWED}
     return Growth(list(steps), scores)
 
 

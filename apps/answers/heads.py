@@ -19,6 +19,7 @@ from interp.sweeps import Progress
 from interp.tasks import Batch
 
 What = Literal["probability", "scores", "value-weighted"]
+KEYS = "(keys)"
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Metric:
         label: On the switch.
         name: In words, for the colour bar.
         kind: Of scale (see `interp.plots.scales`).
-        formula: How it is made.
+        formula: How it is made; `KEYS` stands for how many keys a row sees at least.
         python: The expression that computes it from `model` and `batch`.
     """
 
@@ -41,13 +42,9 @@ class Metric:
 
 
 def _statistic(label: str, name: str, kind: str, formula: str, field: str) -> Metric:
-    return Metric(
-        label,
-        name,
-        kind,
-        formula,
-        f"probes.head_statistics(model, batch.tokens, mask=batch.mask).{field}",
-    )
+    least = ", min_keys=probes.least_keys(batch.mask)" * (KEYS in formula)
+    asked = f"probes.head_statistics(model, batch.tokens, mask=batch.mask{least})"
+    return Metric(label, name, kind, formula, f"{asked}.{field}")
 
 
 METRICS: dict[str, Metric] = {
@@ -71,7 +68,7 @@ METRICS: dict[str, Metric] = {
     ),
     "normalized_entropy": _statistic(
         "uniformity", "normalised entropy (1 = uniform)", "entropy",
-        "entropy / log(visible keys), over rows that see 8 keys or more", "broad_entropy",
+        f"entropy / log(visible keys), over rows that see {KEYS} keys or more", "broad_entropy",
     ),
     "entropy": _statistic(
         "entropy", "entropy (nats)", "amount", "−Σ p log p over the visible keys", "entropy"
@@ -110,6 +107,12 @@ METRICS: dict[str, Metric] = {
     ),
 }  # fmt: skip
 
+FIELDS: dict[str, str] = {  # of `HeadStatistics`, by metric
+    metric: about.python.rsplit(".", 1)[1]
+    for metric, about in METRICS.items()
+    if about.python.startswith("probes.")
+}
+
 
 def batch_for(opened: Opened, prompt: Prompt | None) -> Batch:
     """The prompt, or held-out samples if none is given; one sequence where there are no samples."""
@@ -135,8 +138,18 @@ def statistics(opened: Opened, prompt: Prompt | None) -> probes.HeadStatistics:
     config = opened.model.config
     if any(isinstance(config.rule(layer), Featured) for layer in range(config.n_layers)):
         raise UnreadableError("this model has layers without softmax: its heads have no pattern")
-    batch = batch_for(opened, prompt)
-    return probes.head_statistics(opened.model, batch.tokens, mask=batch.mask)
+    return statistics_of(opened.model, batch_for(opened, prompt))
+
+
+def statistics_of(model: Any, batch: Batch) -> probes.HeadStatistics:
+    """All statistics of a model's heads; of short sequences, every row counts as near-uniform."""
+    least = probes.least_keys(batch.mask)
+    return probes.head_statistics(model, batch.tokens, mask=batch.mask, min_keys=least)
+
+
+def column(found: probes.HeadStatistics, metric: str) -> np.ndarray:
+    """One of the statistics, [L H]."""
+    return as_floats(getattr(found, FIELDS[metric]))
 
 
 def sweep(
@@ -163,8 +176,7 @@ def values(opened: Opened, metric: str, prompt: Prompt | None) -> np.ndarray:
         return as_floats(found.importance)
     if metric == "copying":
         return as_floats(circuits.copying_score(opened.model))
-    found = statistics(opened, prompt)
-    return as_floats(getattr(found, "broad_entropy" if "normalized" in metric else metric))
+    return column(statistics(opened, prompt), metric)
 
 
 def highest(scores: np.ndarray) -> tuple[int, int] | None:

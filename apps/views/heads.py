@@ -10,6 +10,7 @@ from apps import lines, state
 from apps.answers import heads
 from apps.charts import chart, clicked, head_table, literal, side_by_side
 from apps.prompts import Prompt, samples
+from apps.scores import formula, score
 from apps.sources import Opened, UnreadableError, steps_of
 from apps.state import Chosen, answer
 from apps.words import NEAR_UNIFORM, name_of
@@ -76,14 +77,14 @@ def label_of(opened: Opened) -> str:
     return opened.name if opened.step is None else f"{opened.name}, step {opened.step:,}"
 
 
-def figure(chosen: Chosen, metric: str, values: Any) -> go.Figure:
+def figure(chosen: Chosen, metric: str, over: Prompt | None, values: Any) -> go.Figure:
     """The mosaic."""
     about = heads.METRICS[metric]
     return plots.head_heatmap(
         values,
         kind=about.kind,
         name=about.name,
-        formula=about.formula,
+        formula=formula(chosen.opened, metric, over),
         threshold=NEAR_UNIFORM if about.kind == "entropy" else None,
         selected=(chosen.layer, chosen.head),
         theme=chosen.theme,
@@ -93,7 +94,7 @@ def figure(chosen: Chosen, metric: str, values: Any) -> go.Figure:
 def comparison(chosen: Chosen, other: Opened, metric: str, over: Prompt | None) -> None:
     """Two mosaics on one scale, or their difference."""
     about = heads.METRICS[metric]
-    pair = [answer(heads.values, o, metric, over) for o in (chosen.opened, other)]
+    pair = [score(o, metric, over) for o in (chosen.opened, other)]
     if pair[0].shape != pair[1].shape:
         st.text(
             f"{label_of(other)} has {pair[1].shape[0]} × {pair[1].shape[1]} heads, "
@@ -132,7 +133,7 @@ def select_row(key: str) -> None:
 
 def table(chosen: Chosen, over: Prompt | None, metric: str, values: Any) -> pd.DataFrame:
     """What the mosaic says and the common scores, a row a head."""
-    columns = {key: answer(heads.values, chosen.opened, key, over) for key in TABLE}
+    columns = {key: score(chosen.opened, key, over) for key in TABLE}
     columns = {metric: values} | columns
     names = [name_of((layer, head)) for layer, head in pd.MultiIndex.from_product(
         [range(n) for n in values.shape]
@@ -160,11 +161,11 @@ def draw() -> None:
     st.title("Heads")
     metric, over = controls(chosen)
     with st.spinner("Scoring the heads"):
-        values = answer(heads.values, chosen.opened, metric, over)
+        values = score(chosen.opened, metric, over)
     left, right = side_by_side(chosen, [1, 1])
     with left:
         python = lines.mosaic(chosen.opened, over, metric)
-        fig = figure(chosen, metric, values)
+        fig = figure(chosen, metric, over, values)
         chart(
             fig,
             "heads-mosaic",

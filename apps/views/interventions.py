@@ -213,7 +213,7 @@ def patching(chosen: Chosen) -> None:
     vocabulary = list(range(opened.model.config.d_vocab))
     if len(vocabulary) > MOST_CHOICES:
         vocabulary = sorted({*present, unlike})
-    label = partial(answer, label_of, opened)
+    label = partial(label_of, opened)
     wanted = literal(plots.visible(label(right)))
     st.caption(
         "A corrupted prompt has one token replaced wherever it stands. Carrying one head's output, "

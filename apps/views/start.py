@@ -7,6 +7,7 @@ import streamlit as st
 from apps import lines, state
 from apps.answers import heads, reading
 from apps.charts import chart, clicked, literal
+from apps.scores import score
 from apps.state import Chosen, answer
 from apps.words import (
     induction_sentence,
@@ -26,12 +27,12 @@ def verdict(chosen: Chosen) -> None:
     with st.spinner("Trying the heads on sequences that repeat"):
         found = answer(heads.induction_heads, opened)
     said = [f"**{literal(induction_sentence(found))}**"]
-    evenness = answer(heads.values, opened, "normalized_entropy", None)
+    evenness = score(opened, "normalized_entropy", None)
     uniform = answer(heads.statistics, opened, None).near_uniform()
     card = answer(reading.score_card, opened)
     effect = None
     if uniform and evenness.size <= MANY_HEADS and math.isfinite(card.loss):
-        effect = answer(heads.values, opened, "effect", None)
+        effect = score(opened, "effect", None)
     said.append(literal(uniform_sentence(uniform, evenness, effect)))
     said.append(literal(loss_sentence(opened, card)))
     st.markdown(" ".join(said))
@@ -40,9 +41,10 @@ def verdict(chosen: Chosen) -> None:
 def cards(chosen: Chosen) -> None:
     """Loss, accuracy, the best induction head, how many heads are near-uniform."""
     card = answer(reading.score_card, chosen.opened)
-    induction = answer(heads.values, chosen.opened, "induction", None)
+    induction = score(chosen.opened, "induction", None)
     best = heads.highest(induction)
-    uniform = answer(heads.statistics, chosen.opened, None).near_uniform()
+    statistics = answer(heads.statistics, chosen.opened, None)
+    uniform = statistics.near_uniform()
     asked, rest = places(chosen.opened)
     with st.container(key="cards"):
         columns = st.columns(4)
@@ -63,7 +65,8 @@ def cards(chosen: Chosen) -> None:
     )  # fmt: skip
     columns[3].metric(
         "Near-uniform heads", f"{len(uniform)} of {induction.size}", border=True,
-        help="Mean normalised entropy of 0.9 or more, over rows that see 8 keys or more. "
+        help="Mean normalised entropy of 0.9 or more, over rows that see "
+        f"{statistics.min_keys} keys or more. "
         "Near-uniform is not useless: see Δloss on the page Heads.",
     )  # fmt: skip
 
@@ -104,7 +107,7 @@ def mosaic(chosen: Chosen) -> None:
     """All heads by their induction score."""
     metric = heads.METRICS["induction"]
     fig = plots.head_heatmap(
-        answer(heads.values, chosen.opened, "induction", None),
+        score(chosen.opened, "induction", None),
         name=metric.name,
         formula=metric.formula,
         title="Which heads copy from the previous occurrence?",

@@ -17,6 +17,7 @@ from interp.probes.induction import (
     induction_scores,
 )
 from interp.probes.linear import LinearProbe
+from interp.probes.rows import least_keys
 from interp.probes.targets import OffsetProfile, head_score, offset_profile
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "head_statistics",
     "induction_score",
     "induction_scores",
+    "least_keys",
     "offset_profile",
     "pattern_divergence",
     "previous_token_score",

@@ -127,7 +127,8 @@ def head_statistics(
         hooks: Interventions to run the model under; a pattern that one asks for is measured as it
             flowed on.
         progress: Called with how many layers are done, and out of how many.
-        min_keys: Keys that a row may see at least, to count for `near_uniform`.
+        min_keys: Keys that a row may see at least, to count for `near_uniform`; `least_keys` says
+            which number suits short sequences.
         batch_size: Examples at a time; None: all at once. It changes nothing else.
         memory: Bytes that may be held at a time beside a forward pass.
 

@@ -163,3 +163,19 @@ def after_earlier_same(
         .scatter_reduce(2, index, same.to(torch.uint8), "amax")
         .bool()
     )
+
+
+BROAD = 8  # keys; a row of fewer is near-uniform easily
+
+
+def least_keys(mask: Bool[Tensor, "batch pos"]) -> int:
+    """From how many keys on a row tells whether a head is near-uniform.
+
+    8, where the longest sequence has 16 tokens or more, so that about half of its rows have as
+    many. In shorter sequences the last rows alone would: there every row counts that has an
+    entropy, from 2 keys on.
+
+    Args:
+        mask: True for real tokens.
+    """
+    return BROAD if int(mask.sum(1).max()) >= 2 * BROAD else 2

@@ -9,16 +9,20 @@ import torch
 from interp.ablation import Group, HeadSweep, group, reference_mean, sweep
 from interp.circuits import InductionCircuit, induction_circuit
 from interp.dynamics import Formation, Trajectory
-from interp.probes import HeadStatistics, InductionHeads, find_induction_heads, head_statistics
+from interp.probes import (
+    HeadStatistics,
+    InductionHeads,
+    find_induction_heads,
+    head_statistics,
+    least_keys,
+)
 from interp.report.formation import formation_of, trajectory_of
 from interp.report.interactions import Interactions, interactions_of
 from interp.report.subject import Subject
-from interp.tasks import Batch
 
 Progress = Callable[[int, int], None]
 Found = TypeVar("Found")
 PARTS = 8
-BROAD = 8  # keys; a row of fewer is near-uniform easily
 SEQUENCES = 8  # a period, for the circuit
 
 
@@ -101,7 +105,7 @@ def findings_of(subject: Subject, *, progress: Progress | None = None) -> Findin
     """
     done = _Counted(progress)
     model, batch = subject.model, subject.batch
-    min_keys = least_keys(batch)
+    min_keys = least_keys(batch.mask)
     statistics = done(head_statistics(model, batch.tokens, mask=batch.mask, min_keys=min_keys))
     cut = done(_head_sweep(subject, kind="mean", reference=subject.reference))
     flattened = done(_head_sweep(subject, kind="uniform"))
@@ -119,16 +123,6 @@ def findings_of(subject: Subject, *, progress: Progress | None = None) -> Findin
         formation=formation_of(subject.metrics),
         trajectory=trajectory,
     )
-
-
-def least_keys(batch: Batch) -> int:
-    """From how many keys on a row tells whether a head is near-uniform.
-
-    8, where at least half of the rows have as many. In shorter sequences the last rows alone
-    would: there every row counts that has an entropy, from 2 keys on.
-    """
-    lengths = batch.mask.sum(1)
-    return BROAD if int(lengths.max()) >= 2 * BROAD else 2
 
 
 def _named(induction: Induction | None) -> list[tuple[int, int]]:

@@ -4,6 +4,7 @@ import json
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,11 @@ import torch
 
 import interp
 from apps import sources, state
-from apps.answers import cutting, heads
+from apps.answers import cutting, growth, heads, wiring
 from apps.answers.instead import Instead
-from interp import plots
+from interp import plots, probes
 from interp.plots.export import array_of
+from interp.report.circuit_figures import circuit_figures
 from interp.runs import Run
 from tests.dashboard.conftest import FOREIGN, app, charts, healthy, words
 
@@ -234,3 +236,51 @@ def test_many_heads_stand_below_each_other_and_few_edges_are_drawn(tiny):
     assert not at.get("column")[2:]  # the sidebar's two
     drawn = next(part.value for part in at.caption if part.value.startswith("showing"))
     assert int(drawn.split()[1]) <= 45  # 40, and what rounding lets in
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, place: Any, name: str) -> list[int]:
+    """A list that grows with each call of a function."""
+    calls, whole = [], getattr(place, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return whole(*args, **kwargs)
+
+    monkeypatch.setattr(place, name, call)
+    return calls
+
+
+def test_all_statistics_of_the_heads_come_from_one_run_of_the_model(tiny, monkeypatch):
+    calls = counted(monkeypatch, probes, "head_statistics")
+    at = healthy(app("heads", runs=[tiny("once")], metric="uniformity"))
+    at.pills(key="metric").set_value("write_norm").run()
+    assert not healthy(at).error
+    assert len(calls) == 1
+
+
+def test_scores_over_training_are_worked_out_once_for_all_checkpoints(tmp_path, monkeypatch):
+    shutil.copytree(BUNDLED / "majority", tmp_path / "copy")
+    calls = counted(monkeypatch, growth, "statistics_of")
+    at = healthy(app("training", runs=[tmp_path / "copy"]))
+    steps = Run(tmp_path / "copy").steps
+    assert len(calls) == len(steps)
+    at.select_slider(key="step").set_value(steps[1]).run()
+    assert "this checkpoint" in json.dumps(json.loads(charts(healthy(at))[0].spec))
+    assert len(calls) == len(steps)
+
+
+@pytest.mark.parametrize(("context", "least"), [(12, 2), (24, 8)])
+def test_near_uniform_of_short_contexts_rests_on_all_rows(tiny, context: int, least: int):
+    at = healthy(app("heads", runs=[tiny(n_ctx=context)], metric="uniformity"))
+    assert f"over rows that see {least} keys or more" in words(at).replace("\\", "")
+    start = healthy(app("start", runs=[tiny(n_ctx=context)]))
+    assert f"over rows that see {least} keys or more" in start.metric[3].help
+
+
+def test_an_edge_says_on_the_page_what_the_report_says_of_it():
+    opened = state.opened("induction", BUNDLED / "induction", Run(BUNDLED / "induction").steps[-1])
+    found = wiring.induction(opened, heads.induction_heads(opened))
+    reported = circuit_figures(found.found)[0]
+    drawn = [trace.meta["row"]["evidence"] for trace in reported.data if trace.meta]
+    assert [edge.evidence for edge in found.edges] == drawn
+    assert all("without the source" in evidence for evidence in drawn)
