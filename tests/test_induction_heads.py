@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from interp import Transformer, TransformerConfig, probes
+from interp.probes.induction import room_of
 from tests import oracle
+from tests.tiny import tiny
 
 
 def test_the_circuit_solves_the_task():
@@ -72,6 +74,19 @@ def test_cutting_the_previous_token_head_is_seen_through_hooks():
     hooks = [("blocks.0.attn.hook_z", cut)]
     assert probes.find_induction_heads(oracle.model(), hooks=hooks) == []
     assert probes.induction_scores(oracle.model(), hooks=hooks)[1, 0] < 0.1
+
+
+@pytest.mark.parametrize("kind", ["llama", "gptj", "window", "capped_tied", "sinks"])
+@pytest.mark.parametrize("edited", [False, True])
+def test_scores_are_those_among_all_statistics(kind: str, edited: bool):
+    model = tiny(**{"sink_logits": True}) if kind == "sinks" else tiny(kind)
+    hooks = [("blocks.0.attn.hook_pattern", lambda x, hook: None)] if edited else []
+    found = probes.induction_scores(model, periods=[5], n_sequences=3, hooks=hooks)
+    generator = torch.Generator().manual_seed(0)
+    room = room_of(model)
+    tokens = room.repeated(5, n=3, length=room.length([5]), generator=generator)
+    every = probes.head_statistics(model, tokens, hooks=hooks)
+    torch.testing.assert_close(found, every.induction, atol=1e-6, rtol=1e-5, equal_nan=True)
 
 
 def test_an_edited_pattern_is_what_is_judged():

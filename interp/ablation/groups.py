@@ -1,10 +1,10 @@
 """Sets of heads: what is lost when all are cut, when each is, and when one alone is kept."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.ablation.heads import all_heads, checked_heads
@@ -66,6 +66,24 @@ def group(
     shares = effects.split([1, n, n, n, len(drawn)])
     parts = {name: share for name, share in zip(names, shares, strict=True)}
     return _group(parts, outcome.clean, examples.weights, chosen, drawn, kind, metric)
+
+
+def sets_together(
+    model: Any, tokens: Any, sets: Sequence[Sequence[Head]], *, kind: str = "zero"
+) -> Float[Tensor, " set"]:
+    """What cutting each set of heads together changes: `group` without all but `together`.
+
+    Args:
+        model: Ours, or a wrapped one.
+        tokens: Tokens or a Batch.
+        sets: Pairs (layer, head), each set cut by itself.
+        kind: What a cut head gives.
+    """
+    examples = examples_of(tokens, None)
+    cut = cut_of(kind, Request(model, examples))
+    plan = Plan("loss", None, (), None, cut.needs)
+    outcome = run(model, examples, [cut.together(list(heads)) for heads in sets], plan)
+    return weighted_mean(outcome.effects, examples.weights)
 
 
 def _sets(heads: list[Head]) -> list[list[Head]]:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.ablation import group
+from interp.ablation.groups import sets_together
 from interp.circuits.paths import Head, without
 from interp.hooks import Hooks
 from interp.metrics import next_token_targets
@@ -70,16 +70,16 @@ class Behaviour:
         """Ablated minus clean, on the tokens that have an earlier occurrence."""
         batch = self._repeats()
         cuts = {
-            "loss_without_previous": (sources, "zero"),
-            "loss_without_previous_kept_patterns": (sources, "pattern_preserving"),
-            "loss_without_induction": (targets, "zero"),
+            "zero": {"loss_without_previous": sources, "loss_without_induction": targets},
+            "pattern_preserving": {"loss_without_previous_kept_patterns": sources},
         }
-        return {
-            name: float(group(self.model, batch, heads=heads, kind=kind).together)
-            if heads
-            else float("nan")
-            for name, (heads, kind) in cuts.items()
-        }
+        found = {name: float("nan") for named in cuts.values() for name in named}
+        for kind, named in cuts.items():
+            asked = {name: heads for name, heads in named.items() if heads}
+            if asked:
+                effects = sets_together(self.model, batch, list(asked.values()), kind=kind)
+                found |= zip(asked, effects.tolist(), strict=True)
+        return found
 
     def _repeats(self) -> Batch:
         room = room_of(self.model)

@@ -14,10 +14,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.attention.tiles import MEMORY
 from interp.hooks import Hooks
-from interp.probes.heads import HeadStatisticsStream
-from interp.probes.observed import Model, Progress, check_model, counted
+from interp.probes.matches import Matches
+from interp.probes.observed import Layer, Model, Progress, check_model, counted, observe
+from interp.probes.row_statistics import Asked, induction_of
+from interp.probes.rows import counted_rows
 from interp.probes.sequences import Room
+from interp.probes.sums import Sums
 from interp.probes.trials import Outcome, Trial, run_trial
 from interp.results import Result
 
@@ -53,12 +57,23 @@ def induction_scores(
     room = room_of(model)
     periods = room.default_periods() if periods is None else room.checked(periods)
     generator = seeded(generator)
-    stream, length = HeadStatisticsStream(model, hooks=hooks), room.length(periods)
-    device = model.W_U.device
+    sums, length = Sums(model.config.n_layers, model.config.n_heads), room.length(periods)
     for period in counted(periods, progress):
         tokens = room.repeated(period, n=n_sequences, length=length, generator=generator)
-        stream.update(tokens.to(device))
-    return stream.result().induction
+        _add_scores(sums, model, tokens.to(model.W_U.device), hooks)
+    return sums.mean("induction")
+
+
+def _add_scores(sums: Sums, model: Model, tokens: Tensor, hooks: Hooks) -> None:
+    counts = counted_rows(tokens, bos_token=model.config.bos_token)
+    asked = Asked(tokens, None, counts, Matches.of(tokens), frozenset(), MEMORY)
+
+    def look(layer: Layer) -> Tensor:
+        z, found = induction_of(layer, asked)
+        sums.add(layer.index, {"induction": found}, None)
+        return z
+
+    observe(model, tokens, look, hooks=hooks)
 
 
 def room_of(model: Model) -> Room:

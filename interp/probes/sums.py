@@ -45,14 +45,15 @@ class Sums:
             held[name] = grown
         return held[name]
 
+    def mean(self, name: str) -> Float[Tensor, "layer head"]:
+        """Mean of one statistic over all rows that have it."""
+        return (self.total[name].sum(-1) / self.count[name].sum(-1)).float()
+
     def means(self, *, per_position: bool) -> dict[str, Any]:
         """Mean of each statistic, [L H] or [L H P]; NaN where no row has it."""
         found: dict[str, Any] = dict.fromkeys(OPTIONAL)
         for name, total in self.total.items():
-            count = self.count[name]
-            if not per_position:
-                total, count = total.sum(-1), count.sum(-1)
-            found[name] = (total / count).float()
+            found[name] = (total / self.count[name]).float() if per_position else self.mean(name)
         return found | {"effective_keys": found["entropy"].exp()}
 
 
