@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from largest.reading import CLASSES, LONGEST, bound, read, trained
-from published import Comparison, verdict, write
+from published import Comparison, span, verdict, write
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -128,11 +128,11 @@ def _bounded(free: Kind, capped: Kind, long: int) -> Comparison:
         "No weight is over e^Δ/(e^Δ + n − 1)",
         "a theorem",
         f"largest excess in any row {over:.1g}; with scores capped, Δ is "
-        f"{_span(capped.at(long, 'spread'))} and the weight at {long:,} items {_span(near)} of "
+        f"{span(capped.at(long, 'spread'))} and the weight at {long:,} items {span(near)} of "
         f"the bound",
         verdict(over <= 1e-5),
-        f"free scores span {_span(free.at(long, 'spread'))}, where the bound says nothing yet: "
-        f"{_span(free.at(long, 'bound'))}",
+        f"free scores span {span(free.at(long, 'spread'))}, where the bound says nothing yet: "
+        f"{span(free.at(long, 'bound'))}",
     )
 
 
@@ -141,11 +141,11 @@ def _fades(free: Kind, capped: Kind, short: int, long: int) -> Comparison:
     return Comparison(
         "The largest weight fades with length, in the end as 1/n",
         "all coefficients are of order 1/n",
-        f"{_span(free.at(short, 'max_weight'))} at {short} items, "
-        f"{_span(free.at(long, 'max_weight'))} at {long:,} (capped: "
-        f"{_span(capped.at(short, 'max_weight'))}, {_span(capped.at(long, 'max_weight'))}); slope "
-        f"of its log in log n over the last three doublings {_span(slopes[0])} "
-        f"(capped: {_span(slopes[1])})",
+        f"{span(free.at(short, 'max_weight'))} at {short} items, "
+        f"{span(free.at(long, 'max_weight'))} at {long:,} (capped: "
+        f"{span(capped.at(short, 'max_weight'))}, {span(capped.at(long, 'max_weight'))}); slope "
+        f"of its log in log n over the last three doublings {span(slopes[0])} "
+        f"(capped: {span(slopes[1])})",
         verdict(max(slopes[0] + slopes[1]) <= -0.8, partly=max(slopes[0] + slopes[1]) <= -0.4),
     )
 
@@ -163,8 +163,8 @@ def _spreads(free: Kind, capped: Kind, short: int, long: int) -> Comparison:
     return Comparison(
         "Entropy grows towards that of a uniform head",
         "dispersion",
-        f"in shares of a uniform head's: {_span(free.at(short, name))} at {short}, "
-        f"{_span(ends[0])} at {long:,} (capped: {_span(capped.at(short, name))}, {_span(ends[1])})",
+        f"in shares of a uniform head's: {span(free.at(short, name))} at {short}, "
+        f"{span(ends[0])} at {long:,} (capped: {span(capped.at(short, name))}, {span(ends[1])})",
         verdict(grows and min(ends[0] + ends[1]) >= 0.9, partly=grows),
     )
 
@@ -175,8 +175,8 @@ def _fails(free: Kind, capped: Kind, short: int, long: int) -> Comparison:
     return Comparison(
         "The task fails where the weight is gone",
         "right in distribution, near chance at the longest",
-        f"accuracy {_span(start)} at {short}, {_span(end)} at {long:,} (capped: "
-        f"{_span(capped.at(short, 'right'))}, {_span(capped.at(long, 'right'))}; chance {chance})",
+        f"accuracy {span(start)} at {short}, {span(end)} at {long:,} (capped: "
+        f"{span(capped.at(short, 'right'))}, {span(capped.at(long, 'right'))}; chance {chance})",
         verdict(
             min(start) >= 0.9 and max(end + capped.at(long, "right")) <= 2 * chance,
             partly=all(b < a - 0.2 for a, b in zip(start, end, strict=True)),
@@ -191,8 +191,8 @@ def _helped(free: Kind, capped: Kind, long: int) -> Comparison:
     return Comparison(
         "A temperature that falls with length helps, and does not repair",
         "their adaptive temperature gains at every length, and accuracy still falls",
-        f"mean gain in accuracy {_span(gains[0])}, {_span(ends[0])} at {long:,} items; where "
-        f"scores are capped behind it {_span(gains[1])}, {_span(ends[1])}",
+        f"mean gain in accuracy {span(gains[0])}, {span(ends[0])} at {long:,} items; where "
+        f"scores are capped behind it {span(gains[1])}, {span(ends[1])}",
         verdict(
             min(gains[0]) > 0.02 and max(ends[0]) < 0.9,
             partly=min(gains[0]) > 0.02,
@@ -213,11 +213,6 @@ def _slope(run: Lengths) -> float:
     first, last = sorted(run)[-4], max(run)
     fall = math.log(run[last]["max_weight"] / run[first]["max_weight"])
     return fall / math.log(last / first)
-
-
-def _span(values: list[float]) -> str:
-    low, high = (f"{x:.2g}" for x in (min(values), max(values)))
-    return low if low == high else f"{low} to {high}"
 
 
 def _figure(free: Kind, capped: Kind) -> "Figure":

@@ -46,6 +46,12 @@ def verdict(reproduced: bool, *, partly: bool = False) -> Verdict:
     return "in part" if partly else "not reproduced"
 
 
+def span(values: Sequence[float], form: str = ".2g") -> str:
+    """The least and the largest in words; one number where they read alike."""
+    low, high = format(min(values), form), format(max(values), form)
+    return low if low == high else f"{low} to {high}"
+
+
 def write(
     out: Path,
     name: str,

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import torch
 import typer
-from published import Comparison, verdict, write
+from published import Comparison, span, verdict, write
 
 import interp
 from interp import Transformer, TransformerConfig, probes
@@ -237,8 +237,7 @@ def _all(models: list[Found], name: str) -> list[float]:
 
 
 def _span(models: list[Found], name: str) -> str:
-    low, high = (f"{bound(_all(models, name)):.2g}" for bound in (min, max))
-    return low if low == high else f"{low} to {high}"
+    return span(_all(models, name))
 
 
 def _figure(found: dict[int, list[Found]]) -> "Figure":

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from published import Comparison, verdict, write
+from published import Comparison, span, verdict, write
 from sinks.averaging import Found, measured
 from sinks.kinds import KINDS
 
@@ -150,8 +150,7 @@ def _solved(runs: list[Found]) -> bool:
 
 
 def _span(runs: list[Found], name: str) -> str:
-    low, high = (f"{bound(_all(runs, name)):.2g}" for bound in (min, max))
-    return low if low == high else f"{low} to {high}"
+    return span(_all(runs, name))
 
 
 def _figure(found: dict[str, list[Found]]) -> "Figure":

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from published import Comparison, verdict, write
+from published import Comparison, span, verdict, write
 from triggers.training import MEMORIES, Setting, followed, model_of
 
 from interp import dynamics
@@ -74,7 +74,7 @@ def compared(runs: list[list[dict[str, Any]]], control: list[dict[str, Any]]) ->
     orders = [[name for name, _ in sorted(half.items(), key=lambda x: x[1])] for half in halves]
     last, steps = [run[-1] for run in runs], {n: [h[n] for h in halves] for n in MEMORIES}
     ends, stuck = [x["accuracy"] for x in last], control[-1]["accuracy"]
-    at = ", ".join(f"{n} at step {_said(steps[n], '.0f')}" for n in MEMORIES)
+    at = ", ".join(f"{n} at step {span(steps[n], '.0f')}" for n in MEMORIES)
     return [
         _learned(last),
         Comparison(
@@ -91,7 +91,7 @@ def compared(runs: list[list[dict[str, Any]]], control: list[dict[str, Any]]) ->
         Comparison(
             "The outputs are then known from the context",
             "in-context accuracy near 1",
-            f"accuracy {_said(ends)}, loss {_said([x['loss'] for x in last])} nats",
+            f"accuracy {span(ends, '.2f')}, loss {span([x['loss'] for x in last], '.2f')} nats",
             verdict(min(ends) >= 0.95, partly=min(ends) >= 0.8),
         ),
         Comparison(
@@ -108,11 +108,11 @@ def _learned(last: list[dict[str, Any]]) -> Comparison:
     return Comparison(
         "All three memories are learned",
         "recalls near 1; W_K^0 lower at late positions",
-        f"W_O^1 {_said([x['recall']['W_O^1'] for x in last])} "
-        f"({_said([x['recall_of_outputs'] for x in last])} of the tokens that can be outputs), "
-        f"W_K^1 {_said([x['recall']['W_K^1'] for x in last])}, "
-        f"W_K^0 {_said([x['recall']['W_K^0'] for x in last])} "
-        f"({_said([x['recall_early'] for x in last])} in the first half)",
+        f"W_O^1 {span([x['recall']['W_O^1'] for x in last], '.2f')} "
+        f"({span([x['recall_of_outputs'] for x in last], '.2f')} of tokens that can be outputs), "
+        f"W_K^1 {span([x['recall']['W_K^1'] for x in last], '.2f')}, "
+        f"W_K^0 {span([x['recall']['W_K^0'] for x in last], '.2f')} "
+        f"({span([x['recall_early'] for x in last], '.2f')} in the first half)",
         verdict(
             min(learned) >= 0.95 and min(x["recall_early"] for x in last) >= 0.9,
             partly=min(learned) >= 0.95,
@@ -128,11 +128,6 @@ def _half_way(run: list[dict[str, Any]]) -> dict[str, float]:
         step = dynamics.formation(steps, [line["recall"][name] for line in run]).step
         found[name] = float("inf") if step is None else step
     return found
-
-
-def _said(values: list[float], form: str = ".2f") -> str:
-    low, high = format(min(values), form), format(max(values), form)
-    return low if low == high else f"{low} to {high}"
 
 
 def _figure(runs: list[list[dict[str, Any]]], control: list[dict[str, Any]]) -> "Figure":

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from published import Comparison, Verdict, verdict, write
+from published import Comparison, Verdict, span, verdict, write
 from subcircuits.training import CONDITIONS, HEADS, Setting, kept, trained
 
 import interp
@@ -113,7 +113,7 @@ def compared(runs: Runs, subsets: list[dict[str, Any]]) -> list[Comparison]:
                 f"With one head in the {place} layer, it comes later",
                 stated,
                 f"{_against(steps, f'one head in the {place} layer')}; accuracy in the end "
-                f"{_said(ends[f'one head in the {place} layer'], '.2f')}",
+                f"{span(ends[f'one head in the {place} layer'], '.2f')}",
                 _earlier(plain, steps[f"one head in the {place} layer"]),
             )
             for place, stated in FEWER.items()
@@ -129,9 +129,9 @@ def _without_a_part(runs: Runs, ends: dict[str, list[float]]) -> Comparison:
     return Comparison(
         "Where a part cannot be learned, there is no phase change",
         "the parts need each other",
-        "; ".join(f"{name}: accuracy {_said(ends[name], '.2f')}" for name in prevented)
-        + f"; nothing held: {_said(ends['nothing held'], '.2f')}, by induction heads (score "
-        f"{_said(induction, '.2f')})",
+        "; ".join(f"{name}: accuracy {span(ends[name], '.2f')}" for name in prevented)
+        + f"; nothing held: {span(ends['nothing held'], '.2f')}, by induction heads (score "
+        f"{span(induction, '.2f')})",
         verdict(
             max(max(ends[name]) for name in prevented) <= 0.5 * min(ends["nothing held"]),
             partly=any(max(ends[n]) <= 0.5 * min(ends["nothing held"]) for n in prevented),
@@ -161,12 +161,12 @@ def _additive(subsets: list[dict[str, Any]], layer: int, what: str) -> Compariso
         (max(found[f"layer {layer}"][HEADS - 1]) - found["loss"]) / (row[0] - row[-1])
         for found, row in zip(subsets, each, strict=True)
     ]
-    curve = ", ".join(f"{n}: {_said([row[n] for row in each], '.2f')}" for n in range(HEADS + 1))
+    curve = ", ".join(f"{n}: {span([row[n] for row in each], '.2f')}" for n in range(HEADS + 1))
     return Comparison(
         f"The {what} add up, and back each other up",
         "additive and redundant: any one head can be cut, few alone suffice",
         f"loss (nats) with so many left: {curve}; the costliest single cut has "
-        f"{_said(shares, '.2f')} of the cost of all",
+        f"{span(shares, '.2f')} of the cost of all",
         verdict(falls and max(shares) <= 0.1, partly=falls),
     )
 
@@ -179,11 +179,6 @@ def _half_way(run: list[Line]) -> float:
 
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
-
-
-def _said(values: list[float], form: str) -> str:
-    low, high = format(min(values), form), format(max(values), form)
-    return low if low == high else f"{low} to {high}"
 
 
 def _step(step: float) -> str:
