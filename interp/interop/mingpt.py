@@ -10,7 +10,9 @@ from torch import Tensor
 
 from interp.config import TransformerConfig
 from interp.interop.assembly import assemble
-from interp.interop.tensors import Reader, Tensors, read_tensors, state_dict_in
+from interp.interop.families.common import recipes_by_name
+from interp.interop.families.gpt2 import gpt2_names
+from interp.interop.tensors import Tensors, read_tensors, state_dict_in
 from interp.model import Transformer
 
 BUFFERS = ("*.attn.bias", "*.attn.masked_bias")
@@ -91,7 +93,7 @@ def _load(tensors: Tensors, n_heads: int, *, activation: str, device: Any) -> Tr
         bias=tuple(part for part, name in _BIAS_OF.items() if name in tensors),
         tied_embeddings=_tied(tensors),
     )
-    recipes = _recipes(config, tensors)
+    recipes = recipes_by_name(tensors, gpt2_names(n_layers))
     model = assemble(config, recipes, where=tensors.where, device=device)
     tensors.check_all_taken(BUFFERS)
     return model
@@ -110,22 +112,3 @@ def _tied(tensors: Tensors) -> bool:
     return "lm_head.weight" not in tensors or torch.equal(
         tensors.take("lm_head.weight"), tensors.take("wte.weight")
     )
-
-
-def _recipes(config: TransformerConfig, tensors: Tensors) -> dict[str, Reader]:
-    names = {"embed": "wte", "pos_embed": "wpe", "ln_final": "ln_f", "unembed": "lm_head"}
-    for layer in range(config.n_layers):
-        block, h = f"blocks.{layer}", f"h.{layer}"
-        names |= {
-            f"{block}.ln1": f"{h}.ln_1",
-            f"{block}.ln2": f"{h}.ln_2",
-            f"{block}.attn.qkv": f"{h}.attn.c_attn",
-            f"{block}.attn.o": f"{h}.attn.c_proj",
-            f"{block}.mlp.up": f"{h}.mlp.c_fc",
-            f"{block}.mlp.down": f"{h}.mlp.c_proj",
-        }
-    return {
-        f"{ours}.{kind}": lambda name=f"{theirs}.{kind}": tensors.take(name)
-        for ours, theirs in names.items()
-        for kind in ("weight", "bias")
-    }

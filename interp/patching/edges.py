@@ -109,14 +109,25 @@ def graph_of(model: Any) -> Graph:
         TypeError: There is no model to run.
         ValueError: Its parts can't be told apart.
     """
-    check_runnable(model)
-    if not isinstance(model, Transformer):
-        raise ValueError("edges need what each part reads, which a wrapped model does not offer")
+    check_parts(model, "edges need what each part reads")
     config = model.config
-    if config.post_normalization != "none":
-        raise ValueError("this model normalises what attention writes: no head has its own write")
     has_mlp = config.d_mlp is not None
     return Graph(config.n_layers, config.n_heads, config.kv_heads, has_mlp, config.parallel)
+
+
+def check_parts(model: Any, needed: str) -> None:
+    """Refuse a model whose parts' reads and writes can't be told apart.
+
+    Raises:
+        TypeError: There is no model to run.
+        ValueError: It is wrapped, which does not offer what is `needed`; or what its heads write
+            is normalised together.
+    """
+    check_runnable(model)
+    if not isinstance(model, Transformer):
+        raise ValueError(f"{needed}, which a wrapped model does not offer")
+    if model.config.post_normalization != "none":
+        raise ValueError("this model normalises what attention writes: no head has its own write")
 
 
 def sender_names(graph: Graph) -> list[str]:

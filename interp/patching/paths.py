@@ -10,6 +10,7 @@ from torch import Tensor
 from interp.hooks import Hooks
 from interp.metrics import Metric
 from interp.model import Transformer
+from interp.patching.edges import check_parts
 from interp.patching.outcomes import HeadPatching, patched
 from interp.patching.pairs import Ends, Recorded, ends_of, recorded
 from interp.sweeps import (
@@ -26,7 +27,7 @@ from interp.sweeps import (
     metric_name,
     run,
 )
-from interp.sweeps.subject import check_runnable, whole_pairs
+from interp.sweeps.subject import whole_pairs
 
 Through = Literal["q", "k", "v"]
 
@@ -77,7 +78,7 @@ def path_patching(
     "Localizing Model Behavior with Path Patching". There the receivers' inputs are set, here the
     sender's change is added to them, so that receivers may feed each other.
     """
-    _check_model(model)
+    check_parts(model, "paths need what each head reads")
     ends = ends_of(
         model, clean, corrupted, direction=direction, metric=metric, mask=mask, hooks=hooks
     )
@@ -112,14 +113,6 @@ def _named(receivers: Sequence[tuple[int, int]] | Literal["logits"], through: st
     if isinstance(receivers, str):
         return f"→ {receivers}"
     return "→ " + " ".join(f"L{layer}H{head}.{through}" for layer, head in receivers)
-
-
-def _check_model(model: Any) -> None:
-    check_runnable(model)
-    if not isinstance(model, Transformer):
-        raise ValueError("paths need what each head reads, which a wrapped model does not offer")
-    if model.config.post_normalization != "none":
-        raise ValueError("this model normalises what attention writes: no head has its own write")
 
 
 Read = tuple[Site, int, int | None]

@@ -29,8 +29,12 @@ def gpt2(values: Values, tensors: Tensors) -> tuple[TransformerConfig, dict[str,
 
 
 def _recipes(tensors: Tensors, n_layers: int) -> dict[str, Reader]:
-    ends = {"embed": "wte", "pos_embed": "wpe", "ln_final": "ln_f", "unembed": "lm_head"}
-    names: dict[str, str | tuple[str, ...]] = {**ends}
+    return recipes_by_name(tensors, gpt2_names(n_layers), transposed=("qkv", "o", "up", "down"))
+
+
+def gpt2_names(n_layers: int) -> dict[str, str]:
+    """Our modules' names to GPT-2's, which minGPT and nanoGPT keep."""
+    names = {"embed": "wte", "pos_embed": "wpe", "ln_final": "ln_f", "unembed": "lm_head"}
     for layer in range(n_layers):
         block, h = f"blocks.{layer}", f"h.{layer}"
         names |= {
@@ -41,7 +45,7 @@ def _recipes(tensors: Tensors, n_layers: int) -> dict[str, Reader]:
             f"{block}.mlp.up": f"{h}.mlp.c_fc",
             f"{block}.mlp.down": f"{h}.mlp.c_proj",
         }
-    return recipes_by_name(tensors, names, transposed=("qkv", "o", "up", "down"))
+    return names
 
 
 def gpt_neo(values: Values, tensors: Tensors) -> tuple[TransformerConfig, dict[str, Reader]]:
