@@ -23,13 +23,15 @@ PAGES = {
 
 
 STYLE = """<style>
-.stMainBlockContainer { max-width: 1760px; padding-top: 4.2rem; padding-bottom: 4rem; }
+.stMainBlockContainer { max-width: clamp(1760px, 60vw, 2300px);
+  padding-top: 4.2rem; padding-bottom: 4rem; }
 .stMainBlockContainer h1 { font-size: 2rem; padding-top: 0; }
 [data-testid=stSidebarUserContent] { padding-top: 0.4rem; }
 [data-testid=stPageLink] p { white-space: normal; overflow: visible; text-overflow: clip; }
 .stButton p { white-space: normal; overflow: visible; text-overflow: clip; }
 .st-key-cards [data-testid=stMetricValue] { font-size: clamp(1.5rem, 2vw, 2.25rem); }
 @media (max-width: 640px) {
+  .stMainBlockContainer [data-testid=stHorizontalBlock] { row-gap: 1rem; }
   [class*=st-key-head-] { flex-wrap: wrap; }
   [class*=st-key-head-] > :first-child { flex: 1 0 100%; }
   .st-key-cards [data-testid=stMetricValue] { font-size: 1.6rem; }

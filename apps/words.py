@@ -22,6 +22,11 @@ def name_of(head: Head) -> str:
     return f"L{head[0]}H{head[1]}"
 
 
+def signed(nats: float) -> str:
+    """`+0.43`, `−1.70`: with the minus of the figures."""
+    return f"{nats:+.2f}".replace("-", "−")
+
+
 def places(opened: Opened) -> tuple[str, str]:
     """What the positions are called that the task asks at, and the others."""
     asked = task_of(opened)

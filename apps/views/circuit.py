@@ -16,13 +16,18 @@ Through = Literal["K", "Q", "V"]
 COLUMNS = {
     "source": "from",
     "target": "to",
-    "score_drop": "score lost, cut through K",
-    "score_drop_q": "score lost, cut through Q",
-    "composition": "K-composition",
-    "percentile": "above random",
-    "token_match": "finds its own token",
-    "token_match_without": "… without the source",
+    "score_drop": "lost, cut at K",
+    "score_drop_q": "at Q",
+    "composition": "K-comp.",
+    "percentile": "over random",
+    "token_match": "own token",
+    "token_match_without": "… alone",
 }
+MEANS = (
+    "Lost: of the target’s induction score, when the edge is cut at its keys, or its queries, "
+    "alone. K-comp.: K-composition; over random: the share of random rotations that it beats. Own "
+    "token: for how many tokens the edge looks for the query’s own; alone: without the source."
+)
 
 
 def induction(chosen: Chosen) -> None:
@@ -52,7 +57,7 @@ def induction(chosen: Chosen) -> None:
         chart(fig, "circuit-induction", python=lines.circuit(chosen.opened, wiring.SEQUENCES))
     with right:
         st.markdown("##### Evidence")
-        st.caption("Behaviour first: cutting the edge alone. Weights beside it.")
+        st.caption("Behaviour first: cutting the edge alone. Weights beside it.", help=MEANS)
         table = pd.DataFrame(wiring.evidence(found)).rename(columns=COLUMNS)
         st.dataframe(table.round(3), hide_index=True)
 

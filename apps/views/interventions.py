@@ -16,7 +16,7 @@ from apps.components import in_a_sentence
 from apps.prompts import label_of
 from apps.sources import UnreadableError
 from apps.state import Chosen, answer
-from apps.words import name_of, places
+from apps.words import name_of, places, signed
 from interp import plots
 from interp.ablation import HeadSweep
 from interp.plots import scales
@@ -139,8 +139,8 @@ def group_bars(chosen: Chosen, cut: cutting.Heads, kind: Instead) -> None:
     chart(fig, "group", python=python)
     elsewhere = answer(cutting.elsewhere, chosen.opened, cut, kind)
     asked, rest = places(chosen.opened)
-    said = f"Over held-out samples. {asked.capitalize()}: {bars.effects[0]:+.2f} nats together"
-    st.caption(said + ("." if elsewhere is None else f"; {rest}: {elsewhere:+.2f}."))
+    said = f"Over held-out samples. {asked.capitalize()}: {signed(bars.effects[0])} nats together"
+    st.caption(said + ("." if elsewhere is None else f"; {rest}: {signed(elsewhere)}."))
 
 
 def stop() -> None:

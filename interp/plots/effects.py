@@ -68,6 +68,7 @@ def effect_bars(
         theme=theme,
         height=BAR * len(array) + SECTION * len(set(sections)) + 50,
         top=34 if groups is not None else 12,
+        right=NUMBER + 8,
     )
 
 
@@ -192,8 +193,8 @@ def _names(labels: list[str]) -> dict[str, Any]:
 def _x_axis(effects: np.ndarray, ends: np.ndarray | None) -> dict[str, Any]:
     reach = np.concatenate([effects, [] if ends is None else ends.ravel(), [0.0]])
     low, high = float(np.nanmin(reach)), float(np.nanmax(reach))
-    pad = 0.16 * (high - low or 1.0)  # room for the number beyond a bar's end
-    return {"range": [low - pad / 8, high + pad], "zeroline": True, "zerolinewidth": 1.5}
+    pad = 0.08 * (high - low or 1.0)  # and the margin: room for the number beyond a bar's end
+    return {"range": [low - pad / 4, high + pad], "zeroline": True, "zerolinewidth": 1.5}
 
 
 def _alt(labels: list[str], effects: np.ndarray, sections: list[str], name: str) -> str:

@@ -75,6 +75,7 @@ def finish(
     top: int | None = None,
     bar: str = "",
     least_width: int = 320,
+    right: int = 18,
 ) -> Figure:
     """The figure with its title (the question), notes under it, words for `about`, and theme.
 
@@ -90,6 +91,7 @@ def finish(
         top: pixels between title and plot; None: what a colour bar needs, if there is one.
         bar: what stands over the bar of the figure's `coloraxis`.
         least_width: pixels below which a page should scroll the figure rather than squeeze it.
+        right: pixels beside the plot, for what stands over its edge.
     """
     _theme.check_theme(theme)
     notes = [note for note in notes if note]
@@ -100,7 +102,7 @@ def finish(
     layout = {
         "title": {"text": escape(question), "subtitle": {"text": "<br>".join(map(escape, lines))}},
         "meta": asdict(words),
-        "margin": {"t": words.band + top, "b": 12, "l": 12, "r": 18},
+        "margin": {"t": words.band + top, "b": 12, "l": 12, "r": right},
         "height": height + words.band + top + 12,
     }
     spec = _spec(fig)

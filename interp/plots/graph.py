@@ -1,6 +1,6 @@
 """A circuit as a graph: heads as nodes, layer down, and edges that carry their evidence."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,8 @@ from interp.plots.text import escape, listing
 
 DASHES = {"": "solid", "K": "solid", "Q": "dash", "V": "dot"}
 MOST_WORDS = 4  # edges whose evidence is written on them
+NODE = 38  # pixels that a node takes, and the least between two beside each other
+NAME_SIZES = {4: 11, 5: 9.5, 6: 8}  # of the longest name, by its characters; in a node's circle
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ def circuit(
         theme=theme,
         height=120 * len({layer for layer, _ in nodes.values()}) + 70,
         top=20,
+        least_width=90 + NODE * (1 + _columns(nodes)),
     )
 
 
@@ -163,12 +166,22 @@ def _nodes(nodes: Mapping[str, tuple[float, float]], edges: list[Edge]) -> go.Sc
         mode="markers+text",
         marker=marker,
         text=[escape(name) for name in nodes],
-        textfont={"size": 11, "color": theme.INK},
+        textfont={"size": _name_size(nodes), "color": theme.INK},
         hoverinfo="skip",
         showlegend=False,
         name="nodes",
         cliponaxis=False,
     )
+
+
+def _name_size(names: Iterable[str]) -> float:
+    longest = max((len(name) for name in names), default=0)
+    return NAME_SIZES[min(max(longest, min(NAME_SIZES)), max(NAME_SIZES))]
+
+
+def _columns(nodes: Mapping[str, tuple[float, float]]) -> int:
+    columns = [column for _, column in nodes.values()] or [0]
+    return int(max(columns) - min(columns))
 
 
 def _layout(nodes: Mapping[str, tuple[float, float]], across: str) -> dict:

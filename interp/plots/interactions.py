@@ -7,7 +7,7 @@ import numpy as np
 from interp.plots import grid, scales
 from interp.plots.arrays import Numbers, as_floats, need_shape
 from interp.plots.figure import Figure, finish
-from interp.plots.heads import hovers
+from interp.plots.heads import CELL, hovers
 from interp.plots.text import listing, rounded
 
 MOST_WORDS = 16  # heads whose numbers are written in the cells
@@ -62,6 +62,7 @@ def interaction_heatmap(
         theme=theme,
         bar=grid.bar_words("signed", name),
         height=int(np.clip(34 * len(names), 180, 620)) + 60,
+        least_width=110 + CELL * min(len(names), MOST_WORDS),
     )
 
 

@@ -20,7 +20,7 @@ from interp.plots.tokens import (
     token_labels,
 )
 
-ROW = 30  # pixels
+ROW, ROW_NAMES = 30, 40  # pixels: a row; its name, over that of a number
 CHARACTERS = 80  # that fit side by side in a row of cells
 
 
@@ -70,7 +70,7 @@ def logit_lens(
         theme=theme,
         bar=grid.bar_words(kind, name),
         height=ROW * len(array) + label_room(fig.layout.xaxis),
-        least_width=label_width(len(fig.layout.xaxis.ticktext)),
+        least_width=ROW_NAMES + label_width(len(fig.layout.xaxis.ticktext)),
     )
 
 
@@ -117,7 +117,7 @@ def patching_heatmap(
         theme=theme,
         bar=grid.bar_words(kind, words),
         height=ROW * len(array) + label_room(fig.layout.xaxis),
-        least_width=label_width(len(fig.layout.xaxis.ticktext)),
+        least_width=ROW_NAMES + label_width(len(fig.layout.xaxis.ticktext)),
     )
 
 

@@ -170,6 +170,7 @@ th, td { padding: .35rem .75rem; border-bottom: 1px solid var(--line); text-alig
   white-space: nowrap; unicode-bidi: isolate; }
 .words { max-height: none; }
 .words td { white-space: normal; vertical-align: top; }
+.words:has(th:nth-child(3)) table { min-width: 44rem; }
 thead th { position: sticky; top: 0; background: var(--panel); }
 footer { margin-top: 4rem; border-top: 1px solid var(--line); padding-top: 1rem; }
 @media print { details { display: none; } figure { break-inside: avoid; } }

@@ -15,6 +15,7 @@ from interp.plots.text import escape, shorten, unescape, visible
 
 LABEL_WIDTH = 18  # characters
 MOST_LABELS = 64  # more don't fit; hovering names them all
+FEW_LABELS = 24  # of a longer sequence
 
 
 def token_labels(strings: Sequence[str], *, width: int = LABEL_WIDTH) -> list[str]:
@@ -71,7 +72,7 @@ def label_width(count: int) -> int:
     return 110 + 12 * min(count, MOST_LABELS)
 
 
-def thinned(axis: dict[str, Any], over: str, most: int = 24) -> dict[str, Any]:
+def thinned(axis: dict[str, Any], over: str, most: int = FEW_LABELS) -> dict[str, Any]:
     """A second axis laid over a crowded one, that writes only some of its ticks."""
     every = max(1, -(-len(axis["ticktext"]) // most))
     shown = {"tickvals": axis["tickvals"][::every], "ticktext": axis["ticktext"][::every]}
@@ -115,12 +116,14 @@ def token_loss(
     check_labels(strings, len(array))
     high = ceiling or float(np.nanmax(array, initial=1e-3))
     axis = token_axis(strings, range(len(array)), "token")
-    layout = {
-        "xaxis": axis | {"showticklabels": len(array) <= MOST_LABELS},
-        "yaxis": {"title": {"text": "loss (nats)"}, "rangemode": "tozero"},
-        "bargap": 0.1,
-    }
-    fig = Figure([_bars(array, high), *_unscored(array, high)], layout)
+    layout = {"yaxis": {"title": {"text": "loss (nats)"}, "rangemode": "tozero"}, "bargap": 0.1}
+    traces = [_bars(array, high), *_unscored(array, high)]
+    if len(array) <= MOST_LABELS:
+        fig = Figure(traces, layout | {"xaxis": axis})
+    else:  # hovering names them all, the axis some
+        some_of = thinned(axis, "x") | {"anchor": "y"}
+        hidden = axis | {"showticklabels": False, "title": {"text": ""}}
+        fig = Figure([*traces, _ticks()], layout | {"xaxis": hidden, "xaxis2": some_of})
     if ceiling:
         _reference(fig, ceiling, f"a blind guess: {ceiling:.2f}")
     missing = int(np.isnan(array).sum())
@@ -131,8 +134,8 @@ def token_loss(
         formula="−ln p(token | tokens before it)",
         notes=[f"{some(missing, 'token')} not predicted, marked ×" if missing else ""],
         theme=theme,
-        height=180 + (label_room(axis) if len(array) <= MOST_LABELS else 40),
-        least_width=label_width(len(array)),
+        height=180 + label_room(axis),
+        least_width=label_width(len(array) if len(array) <= MOST_LABELS else FEW_LABELS),
     )
 
 
@@ -154,6 +157,11 @@ def _unscored(array: np.ndarray, high: float) -> list[go.Scatter]:
     cross = go.Scatter(x=where, y=np.full(len(where), high * 0.03), mode="markers", marker=mark)
     cross.update(hovertemplate="%{x}<br>not predicted<extra></extra>", showlegend=False)
     return [cross] if where.size else []
+
+
+def _ticks() -> go.Scatter:
+    """What an axis without anything on it needs to be drawn."""
+    return go.Scatter(x=[0], y=[0], xaxis="x2", opacity=0, hoverinfo="skip", showlegend=False)
 
 
 def _reference(fig: go.Figure, y: float, words: str) -> None:

@@ -63,6 +63,7 @@ def loss_curve(
         theme=theme,
         height=300,
         top=34,
+        least_width=_legend_width(lines),
     )
 
 
@@ -102,6 +103,7 @@ def scores_by_step(
         theme=theme,
         height=300,
         top=34,
+        least_width=_legend_width(lines),
     )
 
 
@@ -244,6 +246,12 @@ def _note(words: str, step: float, log_steps: bool) -> dict[str, Any]:
     x = float(np.log10(max(step, 1))) if log_steps else step
     return {"text": words, "x": x, "y": 1, "yref": "y domain", "xanchor": "left",
             "yanchor": "top", **NOTE}  # fmt: skip
+
+
+def _legend_width(lines: Lines) -> int:
+    """Pixels from which on the legend takes two rows or fewer, and leaves room for the lines."""
+    rows = len(lines) * (7 * max(map(len, lines)) + 50) / 2
+    return max(320, min(640, round(rows) + 60))
 
 
 def _gaps(lines: Lines) -> str:

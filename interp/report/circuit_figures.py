@@ -45,15 +45,15 @@ def _place(name: str) -> tuple[float, float]:
 def _losses(circuit: InductionCircuit) -> Figure:
     cuts = {
         "the earlier heads": circuit.loss_without_previous,
-        "the same, all patterns held": circuit.loss_without_previous_kept_patterns,
+        "same, patterns held": circuit.loss_without_previous_kept_patterns,
         "the induction heads": circuit.loss_without_induction,
     }
     return plots.effect_bars(
         list(cuts),
         torch.tensor(list(cuts.values())),
         title="Do the earlier heads say where to look, or what to say?",
-        formula="loss on repeats with these heads set to zero − loss as it is; held: with the "
-        "patterns of the whole model as in the clean run",
+        formula="loss on repeats with these heads set to zero − loss as it is; held: with all "
+        "patterns of the model as in the clean run",
     )
 
 

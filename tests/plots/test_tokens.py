@@ -125,3 +125,35 @@ def test_lengths_that_differ_are_refused():
         plots.token_loss(["a"], [1.0, 2.0])
     with pytest.raises(ValueError, match="not empty|none of them empty"):
         plots.token_html([], [])
+
+
+def test_a_long_sequence_names_some_tokens_on_its_axis_and_all_in_its_table():
+    fig = plots.token_loss([f"t{i}" for i in range(100)], np.ones(100))
+    assert fig.layout.xaxis.showticklabels is False
+    assert len(fig.layout.xaxis2.ticktext) <= 24
+    assert any(trace.xaxis == "x2" for trace in fig.data)  # else plotly draws no axis
+    assert list(plots.numbers(fig)["position label"])[99] == "99 t99"
+    short = plots.token_loss(["a"] * 64, np.ones(64))
+    assert "xaxis2" not in short.to_plotly_json()["layout"]
+
+
+def test_what_a_phone_can_t_hold_is_scrolled():
+    def least(fig):
+        return plots.about(fig).least_width
+
+    heads = [f"L0H{i}" for i in range(12)]
+    assert least(plots.interaction_heatmap(np.eye(12), heads)) >= 12 * 40
+    assert least(plots.composition_graph(np.ones((2, 12, 2, 12)))) >= 12 * 36
+    assert least(plots.composition_graph(np.ones((2, 4, 2, 4)))) <= 320
+    scores = {f"previous token, L{i}": [0.0, 1.0] for i in range(6)}
+    assert least(plots.scores_by_step([0, 1], scores)) > 390
+    assert least(plots.scores_by_step([0, 1], {"best of L0": [0.0, 1.0]})) == 320
+
+
+def test_a_name_fits_its_circle():
+    def size(heads):
+        fig = plots.composition_graph(np.ones((2, heads, 2, heads)))
+        return next(trace for trace in fig.data if trace.name == "nodes").textfont.size
+
+    assert size(4) == 11
+    assert size(12) < 10
