@@ -30,6 +30,9 @@ STYLE = """<style>
 [data-testid=stPageLink] p { white-space: normal; overflow: visible; text-overflow: clip; }
 .stButton p { white-space: normal; overflow: visible; text-overflow: clip; }
 .st-key-cards [data-testid=stMetricValue] { font-size: clamp(1.5rem, 2vw, 2.25rem); }
+@media (min-width: 2400px) {
+  [data-testid=stColumn]:first-child:has(.st-key-plot-attention-pattern) { flex: 0 1 48rem; }
+}
 @media (max-width: 640px) {
   .stMainBlockContainer [data-testid=stHorizontalBlock] { row-gap: 1rem; }
   [class*=st-key-head-] { flex-wrap: wrap; }

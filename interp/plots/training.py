@@ -249,9 +249,9 @@ def _note(words: str, step: float, log_steps: bool) -> dict[str, Any]:
 
 
 def _legend_width(lines: Lines) -> int:
-    """Pixels from which on the legend takes two rows or fewer, and leaves room for the lines."""
-    rows = len(lines) * (7 * max(map(len, lines)) + 50) / 2
-    return max(320, min(640, round(rows) + 60))
+    """Pixels from which on the legend takes three rows or fewer, and leaves room for the lines."""
+    row = len(lines) * (7 * max(map(len, lines)) + 50) / 3
+    return max(320, min(640, round(row) + 60))
 
 
 def _gaps(lines: Lines) -> str:
