@@ -140,12 +140,19 @@ def side_by_side(chosen: Any, spec: Any) -> Sequence[Any]:
     return st.columns(spec, gap="large")
 
 
+def three_places(table: pd.DataFrame) -> dict[str, Any]:
+    """How a table's numbers are written: one under the other, whatever they end in."""
+    numbers = table.select_dtypes("number").columns
+    return {str(name): st.column_config.NumberColumn(format="%.3f") for name in numbers}
+
+
 def head_table(table: pd.DataFrame, key: str, on_select: Callable[[str], None]) -> None:
     """A sortable table of heads, in which a row can be chosen."""
     st.dataframe(
         table,
         key=key,
         hide_index=True,
+        column_config=three_places(table),
         on_select=lambda: on_select(key),
         selection_mode="single-row",
     )

@@ -5,6 +5,7 @@ import torch
 
 from interp import TransformerConfig, ablation
 from interp.ablation.constants import optimal_constants
+from interp.ablation.groups import sets_together
 from interp.metrics import logit_difference, loss, weighted_mean
 from interp.sweeps import examples_of
 from tests import oracle
@@ -58,6 +59,24 @@ def test_a_group_is_its_sets_cut_from_the_start(model, tokens, lost, kind):
     assert (low <= group.cumulative).all()
     assert (group.cumulative <= high).all()
     assert list(group.frame()["head"]) == ["L1H2", "L0H1", "L0H0"]
+
+
+def test_a_set_that_a_group_names_twice_is_cut_once(model, tokens):
+    seen = []
+    heads = [(1, 2), (0, 1)]
+    found = ablation.group(
+        model, tokens, heads=heads, progress=lambda done, total: seen.append(total)
+    )
+    assert seen[-1] == 3  # both, and each alone, which is what is kept of the other
+    assert found.each.tolist() == found.kept_alone.flip(0).tolist()
+    assert found.cumulative[-1] == found.together
+
+
+def test_sets_are_cut_together_as_in_a_group(model, tokens):
+    sets = [[(1, 2), (0, 1)], [(0, 0)]]
+    found = sets_together(model, tokens, sets, kind="zero")
+    groups = [ablation.group(model, tokens, heads=heads).together for heads in sets]
+    torch.testing.assert_close(found, torch.stack(groups), atol=1e-5, rtol=0)
 
 
 def test_random_sets_are_the_baseline_of_a_group(model, tokens):

@@ -66,6 +66,12 @@ def fitted(
         )
 
 
+def means(opened: Opened, prompt: Prompt | None) -> torch.Tensor:
+    """The mean z [L T H E] of each head at each position of samples, or of a longer prompt."""
+    with refusals():
+        return ablation.reference_mean(opened.model, _samples(opened, prompt))
+
+
 def cut(opened: Opened, prompt: Prompt, heads: Heads, instead: Instead, position: int) -> Cut:
     """One prompt, clean and without the heads."""
     clean = logits_of(opened, prompt.batch)
@@ -129,8 +135,15 @@ def group(
     return bars
 
 
-def elsewhere(opened: Opened, heads: Heads, instead: Instead) -> float | None:
-    """Δloss of a set of heads where the task does not ask (next token); None if it asks always."""
+def elsewhere(opened: Opened, heads: Heads, instead: Instead, clean: float) -> float | None:
+    """Δloss of a set of heads where the task does not ask (next token); None if it asks always.
+
+    Args:
+        opened: The model.
+        heads: What is cut.
+        instead: What they give.
+        clean: The loss there as it is: `ScoreCard.elsewhere`.
+    """
     batch = batch_for(opened, None)
     targets = metrics.next_token_targets(batch.tokens, batch.mask)
     targets = targets.masked_fill(batch.targets != metrics.UNSCORED, metrics.UNSCORED)
@@ -140,11 +153,7 @@ def elsewhere(opened: Opened, heads: Heads, instead: Instead) -> float | None:
         changed = ablation.ablate(
             opened.model, batch.tokens, heads=heads, mask=batch.mask, **instead.options(batch)
         )
-    losses = [
-        metrics.per_token_loss(logits, targets).nanmean()
-        for logits in (logits_of(opened, batch), changed)
-    ]
-    return float(losses[1] - losses[0])
+    return float(metrics.per_token_loss(changed, targets).nanmean()) - clean
 
 
 def sweep_rows(found: ablation.HeadSweep) -> list[dict[str, object]]:

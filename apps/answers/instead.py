@@ -31,7 +31,8 @@ class Instead:
 
     Attributes:
         kind: One of `KINDS`.
-        constants: [L T H E], what `optimal` has fitted; the model and `fitted_to` determine it.
+        constants: [L T H E], the means, or what `optimal` has fitted; the model and `fitted_to`
+            determine them.
         fitted_to: Held-out samples, or this prompt where samples are shorter.
     """
 
@@ -41,7 +42,7 @@ class Instead:
 
     def options(self, batch: Batch) -> dict[str, Any]:
         """How `interp.ablation` is told, with `batch` to take means and other samples from."""
-        if self.kind == "optimal":  # a constant per position, as a mean is
+        if self.constants is not None:  # one per position, as a mean is
             return {"kind": "mean", "reference": self.constants}
         seeded = torch.Generator().manual_seed(SEED)
         return {

@@ -7,7 +7,7 @@ import streamlit as st
 
 from apps import lines, state
 from apps.answers import heads, wiring
-from apps.charts import chart, literal, side_by_side
+from apps.charts import chart, literal, side_by_side, three_places
 from apps.components import in_a_sentence
 from apps.state import Chosen, answer
 from interp import plots
@@ -59,7 +59,7 @@ def induction(chosen: Chosen) -> None:
         st.markdown("##### Evidence")
         st.caption("Behaviour first: cutting the edge alone. Weights beside it.", help=MEANS)
         table = pd.DataFrame(wiring.evidence(found)).rename(columns=COLUMNS)
-        st.dataframe(table.round(3), hide_index=True)
+        st.dataframe(table, hide_index=True, column_config=three_places(table))
 
 
 def composition(chosen: Chosen) -> None:

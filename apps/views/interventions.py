@@ -8,10 +8,10 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from apps import lines, state
-from apps.answers import carrying, cutting, heads
+from apps.answers import carrying, cutting, heads, reading
 from apps.answers.instead import KINDS, Instead
 from apps.answers.reading import Guess
-from apps.charts import chart, clicked, literal
+from apps.charts import chart, clicked, literal, three_places
 from apps.components import in_a_sentence
 from apps.prompts import label_of
 from apps.sources import UnreadableError
@@ -77,14 +77,19 @@ def pick_kind() -> str:
 
 def instead(chosen: Chosen, kind: str, *, over_samples: bool) -> Instead:
     """The kind, with the constants that it puts in; fitting those takes a while."""
-    if kind != "optimal":
+    if kind not in ("mean", "optimal"):
         return Instead(kind)
     opened, prompt = chosen.opened, chosen.prompt
     own = not over_samples and answer(cutting.outgrows_samples, opened, prompt)
-    words = "Fitting the constants that cost least"
-    table = state.work_out(cutting.fitted, opened, prompt if own else None, words=words)
+    basis = prompt if own else None
+    if kind == "mean":
+        table, taken = answer(cutting.means, opened, basis), "means are its own"
+    else:
+        words = "Fitting the constants that cost least"
+        table = state.work_out(cutting.fitted, opened, basis, words=words)
+        taken = "constants are fitted to itself"
     if own:
-        st.caption("This prompt is longer than the samples: its constants are fitted to itself.")
+        st.caption(f"This prompt is longer than the samples: its {taken}.")
     return Instead(kind, table, fitted_to=str(prompt.tokens) if own else "")
 
 
@@ -137,7 +142,8 @@ def group_bars(chosen: Chosen, cut: cutting.Heads, kind: Instead) -> None:
     )
     python = lines.group(chosen.opened, cut, kind.kind)
     chart(fig, "group", python=python)
-    elsewhere = answer(cutting.elsewhere, chosen.opened, cut, kind)
+    clean = answer(reading.score_card, chosen.opened).elsewhere
+    elsewhere = answer(cutting.elsewhere, chosen.opened, cut, kind, clean)
     asked, rest = places(chosen.opened)
     said = f"Over held-out samples. {asked.capitalize()}: {signed(bars.effects[0])} nats together"
     st.caption(said + ("." if elsewhere is None else f"; {rest}: {signed(elsewhere)}."))
@@ -200,7 +206,8 @@ def sweep(chosen: Chosen, kind: str) -> None:
         )
     with right:
         st.markdown("##### With 95 % intervals")
-        st.dataframe(pd.DataFrame(cutting.sweep_rows(found)), hide_index=True)
+        table = pd.DataFrame(cutting.sweep_rows(found))
+        st.dataframe(table, hide_index=True, column_config=three_places(table))
 
 
 def patching(chosen: Chosen) -> None:

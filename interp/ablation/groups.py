@@ -59,8 +59,9 @@ def group(
     drawn = _drawn(model, len(chosen), random_sets, generator)
     sets = [*_sets(chosen), *drawn]
     plan = Plan(metric, memory, hooks, progress, cut.needs)
-    outcome = run(model, examples, [cut.together(those) for those in sets], plan)
-    effects = outcome.effects
+    once, which = _distinct(sets, kind)
+    outcome = run(model, examples, [cut.together(those) for those in once], plan)
+    effects = outcome.effects[which]
     n = len(chosen)
     names = ("together", "each", "cumulative", "kept_alone", "random")
     shares = effects.split([1, n, n, n, len(drawn)])
@@ -91,6 +92,15 @@ def _sets(heads: list[Head]) -> list[list[Head]]:
     cumulative = [heads[: n + 1] for n in range(len(heads))]
     all_but = [[other for other in heads if other != head] for head in heads]
     return [heads, *alone, *cumulative, *all_but]
+
+
+def _distinct(sets: list[list[Head]], kind: str) -> tuple[list[list[Head]], list[int]]:
+    """Each set once, and which of these each is; what "resample" gives is drawn for each."""
+    if kind == "resample":
+        return sets, list(range(len(sets)))
+    places: dict[frozenset[Head], int] = {}
+    which = [places.setdefault(frozenset(heads), len(places)) for heads in sets]
+    return [sets[which.index(place)] for place in range(len(places))], which
 
 
 def _drawn(model: Any, size: int, n: int, generator: torch.Generator | None) -> list[list[Head]]:

@@ -13,7 +13,7 @@ from interp.plots.figure import Figure, finish
 from interp.plots.heads import head_names, hovers
 from interp.plots.pooling import LARGEST_FLOAT_MAP, pool_factor
 from interp.plots.text import listing
-from interp.plots.tokens import MOST_LABELS, check_labels, thinned, token_axis
+from interp.plots.tokens import MOST_LABELS, check_labels, label_width, thinned, token_axis
 
 Composition = Literal["Q", "K", "V"]
 
@@ -236,6 +236,7 @@ def composition_heatmap(
         theme=theme,
         bar=grid.bar_words(colors, f"{kind}-composition score"),
         height=int(np.clip(24 * len(names), 180, 620)) + 80,
+        least_width=label_width(len(layout["xaxis"]["ticktext"])),
     )
 
 

@@ -14,7 +14,7 @@ import interp
 from apps import sources, state
 from apps.answers import cutting, growth, heads, wiring
 from apps.answers.instead import Instead
-from interp import plots, probes
+from interp import ablation, plots, probes
 from interp.plots.export import array_of
 from interp.report.circuit_figures import circuit_figures
 from interp.runs import Run
@@ -284,3 +284,16 @@ def test_an_edge_says_on_the_page_what_the_report_says_of_it():
     drawn = [trace.meta["row"]["evidence"] for trace in reported.data if trace.meta]
     assert [edge.evidence for edge in found.edges] == drawn
     assert all("without the source" in evidence for evidence in drawn)
+
+
+def test_means_are_taken_once_and_what_is_lost_is_what_the_library_says(monkeypatch):
+    majority = BUNDLED / "majority"
+    opened = state.opened("majority", majority, Run(majority).steps[-1])
+    calls = counted(monkeypatch, ablation, "reference_mean")
+    at = healthy(app("interventions", run="majority", cut="L0H0", kind="mean"))
+    batch = heads.batch_for(opened, None)
+    lost = ablation.group(opened.model, batch, heads=[(0, 0)], kind="mean", reference=batch)
+    assert f"{float(lost.together):+.2f} nats together" in words(at).replace("−", "-")
+    next(b for b in at.button if b.label == "Sweep all heads").click().run()
+    assert not healthy(at).error
+    assert len(calls) <= 1  # none if another test has asked for them

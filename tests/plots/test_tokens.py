@@ -145,6 +145,7 @@ def test_what_a_phone_can_t_hold_is_scrolled():
     assert least(plots.interaction_heatmap(np.eye(12), heads)) >= 12 * 40
     assert least(plots.composition_graph(np.ones((2, 12, 2, 12)))) >= 12 * 36
     assert least(plots.composition_graph(np.ones((2, 4, 2, 4)))) <= 320
+    assert least(plots.composition_heatmap(np.ones((2, 12, 2, 12)))) >= 24 * 12
     scores = {f"previous token, L{i}": [0.0, 1.0] for i in range(6)}
     assert least(plots.scores_by_step([0, 1], scores)) > 350
     assert least(plots.scores_by_step([0, 1], {"best of L0": [0.0, 1.0]})) == 320
