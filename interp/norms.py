@@ -36,6 +36,11 @@ class Norm(nn.Module):
             return F.layer_norm(x, (self.width,), self.weight, self.bias, self.eps)
         return F.rms_norm(x, (self.width,), self.weight, self.eps)
 
+    def of_part(self, part: Float[Tensor, "*batch d_model"], scale: Tensor) -> Tensor:
+        """What a part of the input adds to the output while `hook_scale` stays as it was."""
+        part = self._centred(part) / scale
+        return part if self.weight is None else part * self.weight
+
     def _leave_recipes(self, x: Tensor, tap: Tap) -> None:
         centred = self._centred
         tap.later("hook_scale", lambda: self._scale(centred(x)))

@@ -7,6 +7,7 @@ from torch.testing import assert_close
 
 from interp import circuits
 from interp.circuits import FactoredMatrix
+from interp.circuits.paths import without_edges
 from interp.circuits.weights import composition_of_pairs, readable
 from tests.fixture_models import gbmi_indhead
 from tests.tiny import KINDS, some_tokens, tiny
@@ -172,3 +173,44 @@ def test_a_score_that_cannot_be_split_is_refused():
         circuits.score_attribution(tiny(), tokens, 1, 0, 12, 2)
     with pytest.raises(ValueError, match="one sequence"):
         circuits.score_attribution(tiny(), some_tokens(2), 1, 0, 3, 2)
+
+
+@pytest.mark.parametrize("head", [True, 0.5, "0"])
+def test_a_head_that_is_no_whole_number_is_refused(head):
+    for read in (circuits.ov, circuits.qk, circuits.skip_trigrams):
+        with pytest.raises(TypeError, match="layer and head are whole numbers"):
+            read(tiny(), 0, head)
+
+
+def test_percentiles_say_what_they_take():
+    with pytest.raises(ValueError, match="composition is through 'Q', 'K' or 'V', got 'X'"):
+        circuits.composition_percentiles(tiny(), "X")
+    with pytest.raises(ValueError, match="1 draw or more, got 0"):
+        circuits.composition_percentiles(tiny(), "K", draws=0)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "llama"])
+def test_a_score_of_smeared_keys_is_no_sum_over_one_position(kind):
+    with pytest.raises(ValueError, match="smeared_keys"):
+        circuits.score_attribution(tiny(kind, smeared_keys=True), some_tokens(1), 1, 2, 7, 4)
+    with pytest.raises(TypeError, match="query is a position, a whole number; got True"):
+        circuits.score_attribution(tiny(kind), some_tokens(1), 1, 2, True, 0)
+
+
+@pytest.mark.parametrize("after", ["none", "rms_norm", "layer_norm", "layer_norm_pre"])
+def test_edges_take_off_what_all_heads_add_to_the_stream(after):
+    model, tokens, seen = tiny("attention_only", post_normalization=after), some_tokens(), []
+    heads = range(model.config.n_heads)
+    cuts = [without_edges(model, (0, head), [(1, h) for h in heads], "k") for head in heads]
+    look = ("blocks.1.hook_k_input", lambda x, hook: seen.append(x.detach().clone()))
+    model(tokens, hooks=[*(pair for cut in cuts for pair in cut), look])
+    _, cache = model.run_with_cache(tokens)
+    block = model.blocks[0]
+    rest = block.attn.o.bias  # what no head wrote
+    if after != "none":
+        rest = block.ln1_post.of_part(rest, cache["blocks.0.ln1_post.hook_scale"])
+        shift = block.ln1_post.bias
+        rest = rest if shift is None else rest + shift
+    expected = cache["blocks.0.hook_resid_pre"] + rest
+    for head in heads:
+        assert_close(seen[0][:, :, head], expected, atol=1e-5, rtol=1e-5)

@@ -60,9 +60,10 @@ def score_attribution(
         key: Position of the key.
 
     Raises:
+        TypeError: A head or position is no whole number.
         ValueError: There is no such head or position, there are several sequences, queries and
-            keys are normalised or given positions after the projection's input, or the layer has
-            no softmax.
+            keys are normalised, smeared or given positions after the projection's input, or the
+            layer has no softmax.
 
     Source: Elhage et al. 2021, on the QK circuit's terms.
     """
@@ -116,10 +117,14 @@ def _check(model: Transformer, tokens: Tensor, layer: int, head: int, query: int
     if tokens.dim() != 2 or tokens.shape[0] != 1:
         raise ValueError(f"wanted one sequence [1 T], got tokens {list(tokens.shape)}")
     for name, position in (("query", query), ("key", key)):
+        if isinstance(position, bool) or not isinstance(position, int):
+            raise TypeError(f"{name} is a position, a whole number; got {position!r}")
         if not 0 <= position < tokens.shape[1]:
             raise ValueError(f"{name} must lie in [0, {tokens.shape[1]}), got {position}")
-    if model.config.positional == "shortformer" or model.config.qk_normalization != "none":
+    config = model.config
+    normalised = config.qk_normalization != "none"
+    if config.positional == "shortformer" or normalised or config.smeared_keys:
         raise ValueError(
-            "a score is split only where q and k are linear in the normalised stream: "
-            "not with positional='shortformer' or qk_normalization"
+            "a score is split only where q and k are linear in the normalised stream at their own "
+            "positions: not with positional='shortformer', qk_normalization or smeared_keys"
         )

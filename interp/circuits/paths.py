@@ -32,22 +32,27 @@ def without_edges(
     """Hooks that take what `source` writes off the inputs of the targets' q, k or v, no more.
 
     The targets are of one layer. Where key/value heads are shared, all query heads of a target's
-    key/value head lose it.
+    key/value head lose it. Where what heads write is normalised, that norm's scale is held.
     """
     (layer,) = {target[0] for target in targets}
     attn = model.blocks[layer].attn
     shared = 1 if through == "q" else attn.n_heads // attn.kv_heads
     rows = sorted({head // shared for _, head in targets})
-    written: list[Tensor] = []
+    norm, written = model.blocks[source[0]].ln1_post, []
 
     def remember(z: Tensor, hook: HookPoint) -> None:
         written[:] = [z[:, :, source[1]] @ model.blocks[source[0]].attn.W_O[source[1]]]
 
-    def take_off(x: Tensor, hook: HookPoint) -> None:
-        x[:, :, rows] -= written[0][:, :, None]
+    def normalise(scale: Tensor, hook: HookPoint) -> None:
+        written[:] = [norm.of_part(written[0], scale)]
 
+    def take_off(x: Tensor, hook: HookPoint) -> None:
+        x[:, :, rows] -= written[0][:, :, None].to(x.dtype)
+
+    after: list[tuple[str, Hook]] = [(f"blocks.{source[0]}.ln1_post.hook_scale", normalise)]
     return [
         (f"blocks.{source[0]}.attn.hook_z", remember),
+        *(after if norm.kind != "none" else []),
         (f"blocks.{layer}.hook_{through}_input", take_off),
     ]
 

@@ -17,6 +17,7 @@ from interp.attention.positions import rotate
 from interp.circuits.factored import FactoredMatrix
 from interp.folding import center_unembed, fold_layer_norm
 from interp.model import Transformer
+from interp.sweeps.subject import whole_pair
 from interp.weights import check_own
 
 Composition = Literal["Q", "K", "V"]
@@ -82,8 +83,14 @@ def _turned(
 
 
 def check_head(model: Transformer, layer: int, head: int) -> None:
-    """Refuse a head that the model does not have."""
+    """Refuse a head that the model does not have.
+
+    Raises:
+        TypeError: There is no model whose weights can be read, or a number is not whole.
+        ValueError: There is no such head.
+    """
     check_own(model)
+    whole_pair((layer, head), "a head")
     layers, heads = model.config.n_layers, model.config.n_heads
     if not (0 <= layer < layers and 0 <= head < heads):
         raise ValueError(
@@ -134,12 +141,16 @@ def composition_scores(
 
     Source: Elhage et al. 2021, "Composition scores".
     """
-    if kind not in get_args(Composition):
-        raise ValueError(f"composition is through 'Q', 'K' or 'V', got {kind!r}")
+    _check_kind(kind)
     folded = readable(model)
     return composition_of(*_first_and_second(folded, kind)) - (
         folded.config.d_model**-0.5 if subtract_baseline else 0.0
     )
+
+
+def _check_kind(kind: object) -> None:
+    if kind not in get_args(Composition):
+        raise ValueError(f"composition is through 'Q', 'K' or 'V', got {kind!r}")
 
 
 def _first_and_second(
@@ -199,7 +210,13 @@ def composition_percentiles(
         kind: "Q", "K" or "V".
         draws: How many rotations.
         generator: Where they come from; a fixed seed of its own if None.
+
+    Raises:
+        ValueError: The kind is none of Q, K, V, or there is no draw.
     """
+    _check_kind(kind)
+    if draws < 1:
+        raise ValueError(f"a place among random rotations takes 1 draw or more, got {draws}")
     first, second = _first_and_second(readable(model), kind)
     scores = composition_of(first, second)
     found = _percentiles(first, second, draws, generator or torch.Generator().manual_seed(0))
