@@ -12,7 +12,7 @@ import interp
 from interp.cli import run as cli
 from interp.cli.settings import check_axes
 from interp.cli.terminal import print_table
-from interp.training.grid import Planned, flat, planned, row_of
+from interp.training.grid import Planned, carried_out, flat, planned, row_of
 
 FILE = """
 [model]
@@ -111,6 +111,31 @@ def test_bad_file_is_one_line(table, said, tmp_path, capsys):
     assert cli(["sweep", str(tmp_path / "some.toml"), "--out", str(tmp_path / "runs")]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_whose_measurements_are_broken_is_a_row_with_that_error(tmp_path):
+    out = tmp_path / "one"
+    out.mkdir()
+    (out / "metrics.jsonl").write_text("{]\n")
+    row = row_of(Planned({"seed": 0}, out, ["-c", "import sys; sys.exit('no room')"]))
+    assert row["error"] == "no room"
+    assert row["step"] is None
+    row = row_of(Planned({"seed": 0}, out, ["-c", "pass"]))
+    assert "a line is not JSON" in row["error"]
+
+
+def test_what_stops_a_sweep_starts_no_further_run(tmp_path):
+    runs = [
+        Planned({"seed": n}, tmp_path / str(n), ["-c", f"open(r'{tmp_path}/{n}.txt', 'w').close()"])
+        for n in range(9)
+    ]
+
+    def told(done, total):
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        carried_out(runs, processes=1, told=told)
+    assert 1 <= len(list(tmp_path.glob("*.txt"))) < 9
 
 
 def test_an_option_that_one_of_several_tasks_has_is_an_axis():

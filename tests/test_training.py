@@ -132,6 +132,11 @@ def test_stopped_and_resumed_run_equals_an_unstopped_one(run, tmp_path):
     assert resumed.steps == run.steps
 
 
+def test_dropout_takes_any_seed_that_the_data_takes(tmp_path):
+    for seed in (2**32 + 1, 2**64 - 1):
+        assert trained(tmp_path / str(seed), tiny_config(dropout=0.3), seed=seed, steps=2).finished
+
+
 def test_resuming_with_dropout_and_tied_embeddings_is_exact_too(tmp_path):
     config = tiny_config(dropout=0.3, tied_embeddings=True, d_mlp=8)
     whole = trained(tmp_path / "whole", config)

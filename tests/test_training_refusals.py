@@ -69,6 +69,7 @@ def test_diverged_loss_is_said_and_not_saved(tmp_path):
         ({"clip_norm": "a"}, "clip_norm must be a number above 0, or None"),
         ({"weight_decay": float("nan")}, "weight_decay must be"),
         ({"final_share": "a"}, r"final_share must be a number in \[0, 1\]"),
+        ({"seed": 2**64}, r"seed must be below 2\^64"),
         ({"betas": (0.9, 1.0)}, "betas"),
         ({"betas": ("a", "b")}, "betas must be two numbers"),
         ({"checkpoint_activations": "no"}, "checkpoint_activations is True or False, got 'no'"),

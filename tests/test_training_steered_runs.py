@@ -117,6 +117,15 @@ def test_a_file_steers_a_run_and_a_sweep(tmp_path, capsys):
             {"clamps": [{"to": to, "hook": "hook_embed"} for to in ("zero", "mean")]},
             "hook_embed is named twice",
         ),
+        (
+            {
+                "clamps": [
+                    {"to": "zero", "heads": [[1, 0]]},
+                    {"to": "mean", "hook": "blocks.*.attn.hook_z"},
+                ]
+            },
+            r"\(1, 0\) is named twice",
+        ),
         ({"clamps": [{"to": "zero"}]}, "one of heads, layers and hook"),
         ({"clamps": [{"to": "nought", "layers": [0]}]}, "`to` is one of"),
         ({"clamps": [{"to": "match", "hook": "hook_embed"}]}, "`to` is one of zero, mean"),

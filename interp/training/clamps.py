@@ -147,7 +147,7 @@ def check_clamps(clamps: Sequence[Clamp], config: TransformerConfig) -> None:
     seen: set[object] = set()
     for clamp in clamps:
         heads = _held_heads(clamp, config)
-        own = set(heads if clamp.hook is None else _held_names(clamp.hook, config))
+        own = set(heads if clamp.hook is None else _held_by_name(clamp.hook, config))
         if twice := own & seen:
             raise ValueError(f"{min(map(str, twice))} is named twice: one clamp holds it")
         seen |= own
@@ -230,6 +230,13 @@ def _held_names(hook: str, config: TransformerConfig) -> list[str]:
     if odd:
         raise ValueError(f"{odd[0]!r} is no activation [batch pos …]; hold patterns with heads=")
     return names
+
+
+def _held_by_name(hook: str, config: TransformerConfig) -> list[object]:
+    """The activations that a hook's clamp holds; and the heads, where they are a layer's z."""
+    names = _held_names(hook, config)
+    layers = [n for n in range(config.n_layers) if f"blocks.{n}.attn.hook_z" in names]
+    return [*names, *((layer, head) for layer in layers for head in range(config.n_heads))]
 
 
 class Clamped:

@@ -40,8 +40,10 @@ class Planned:
 
     def row(self, *, error: str | None) -> Settings:
         """Its settings, what it measured last, its error, and where it is."""
-        lines = read_metrics(self.folder)
-        last = lines[-1] if lines else {}
+        try:
+            last = (read_metrics(self.folder) or [{}])[-1]
+        except ValueError as broken:  # the run could not go on either, and `error` may say so
+            last, error = {}, error or str(broken)
         row = self.settings | {name: last.get(name) for name in SHOWN}
         best = [score for score in last.get("max_induction", []) if score is not None]
         row["max_induction"] = max(best, default=None)
@@ -102,9 +104,8 @@ def carried_out(
                 rows[waiting[future]] = future.result()
                 if told is not None:
                     told(len(rows), len(runs))
-        except KeyboardInterrupt:  # those that run were asked to stop too, and save
+        finally:  # after Ctrl-C, those that run were asked to stop too, and save
             pool.shutdown(wait=True, cancel_futures=True)
-            raise
     return [rows[number] for number in range(len(runs))]
 
 

@@ -75,6 +75,8 @@ class TrainingOptions:
                 raise ValueError(
                     f"{name} must be an integer of at least {least.get(name, 0)}, got {value!r}"
                 )
+        if self.seed >= 1 << 64:
+            raise ValueError(f"seed must be below 2^64, as generators take it, got {self.seed}")
         for name, fits, wanted in _NUMBERS:
             value = getattr(self, name)
             if not (_is_number(value) and fits(value)) and not (

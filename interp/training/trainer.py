@@ -207,6 +207,7 @@ class Trainer:
         devices = [device] if device.type == "cuda" else []
         with torch.random.fork_rng(devices):
             seed = (self.options.seed << 32) + (self.workers.rank << 24) + self.step
+            seed %= 1 << 64  # what a generator takes
             torch.default_generator.manual_seed(seed)
             if devices:
                 torch.cuda.manual_seed(seed)
