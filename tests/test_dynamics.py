@@ -146,9 +146,23 @@ def test_what_is_no_run_and_steps_that_are_no_list_are_refused(run):
         dynamics.over_checkpoints(run, some_tokens(), steps=[])
 
 
+def test_repeats_of_another_shape_are_another_question(run):
+    repeats = some_tokens(1, 5).repeat(2, 4)  # [2, 20], and the same numbers as [4, 10]
+    found = [
+        dynamics.over_checkpoints(
+            run, some_tokens(), repeats=r, statistics=["induction"], steps=[0]
+        )
+        for r in (repeats, repeats.view(4, 10))
+    ]
+    assert run.loaded == [0, 0]
+    assert not torch.equal(found[0].induction, found[1].induction)
+
+
 def test_bad_questions_are_refused(run, tmp_path):
     with pytest.raises(ValueError, match="statistics are some of"):
         dynamics.over_checkpoints(run, some_tokens(), statistics=["entorpy"])
+    with pytest.raises(ValueError, match="in a list; got 'entropy'"):
+        dynamics.over_checkpoints(run, some_tokens(), statistics="entropy")
     with pytest.raises(ValueError, match="no checkpoint at"):
         dynamics.over_checkpoints(run, some_tokens(), steps=[5])
     with pytest.raises(ValueError, match="no checkpoint yet"):

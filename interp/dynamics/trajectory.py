@@ -127,9 +127,10 @@ def over_checkpoints(
         ValueError: A statistic or a step is unknown, repeats are given that nothing asks for, the
             run has no checkpoint yet, or its models differ in size.
     """
-    unknown = [name for name in statistics if name not in STATISTICS]
-    if unknown or not statistics:
-        raise ValueError(f"statistics are some of {', '.join(STATISTICS)}; got {list(statistics)}")
+    names = [] if isinstance(statistics, str) else list(statistics)
+    if not names or not set(names) <= set(STATISTICS):
+        known = ", ".join(STATISTICS)
+        raise ValueError(f"statistics are some of {known}, in a list; got {statistics!r}")
     if repeats is not None and "induction" not in statistics:
         raise ValueError(f"repeats are what induction is taken on; got {list(statistics)}")
     run = _opened(run)
@@ -222,6 +223,7 @@ class _Question:
         asked.update(repr((tuple(self.tokens.shape), sorted(self.statistics))).encode())
         if self.repeats is not None:
             asked.update(self.repeats.cpu().numpy().tobytes())
+            asked.update(repr(tuple(self.repeats.shape)).encode())
         asked.update(_version(self.run, step).encode())
         if "kl_to_final" in self.statistics:
             asked.update(f"{self.last} {_version(self.run, self.last)}".encode())
