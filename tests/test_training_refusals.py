@@ -6,9 +6,19 @@ import pytest
 import torch
 
 import interp
-from interp.tasks import make
+from interp.tasks import Batch, make
 from interp.training.folder import claimed
 from tests.tiny_runs import Cancelled, cancel_at, tiny_config, trained
+
+
+def of_targets(targets, shift=0):
+    """A task whose sequences hold 0 … 15, shifted, and are asked what `targets` makes of them."""
+
+    def task(n, generator):
+        tokens = shift + torch.arange(16).expand(n, -1)
+        return Batch(tokens, torch.ones_like(tokens, dtype=torch.bool), targets(tokens))
+
+    return task
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +93,11 @@ def test_diverged_loss_is_said_and_not_saved(tmp_path):
         ({"task": "repeated_token"}, "did you mean repeated_tokens"),
         ({"task": make("running_majority", length=64)}, "n_ctx=16"),
         ({"task": make("text", length=16)}, "d_vocab=17"),
+        ({"task": of_targets(lambda t: t - 3)}, "targets -3 … 12, the model d_vocab=17: 0 … 16"),
+        ({"task": of_targets(lambda t: t, shift=-2)}, "tokens -2 … 13, the model d_vocab=17"),
+        ({"task": of_targets(lambda t: t, shift=2)}, "tokens 2 … 17, the model d_vocab=17"),
+        ({"task": of_targets(lambda t: t - 100 - t)}, "asks for nothing"),
+        ({"config": tiny_config(d_vocab_out=5)}, "the model d_vocab_out=5: 0 … 4"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(changes, said, tmp_path):
@@ -97,6 +112,8 @@ def test_bad_input_is_refused_before_anything_is_written(changes, said, tmp_path
         ({"config": {"n_layers": 1}}, r"wanted a TransformerConfig, got dict; .*\*\*it"),
         ({"task": lambda n, generator: torch.zeros(n, 4)}, "the task gave Tensor; wanted"),
         ({"task": lambda n, generator: None}, "the task gave NoneType; wanted"),
+        ({"task": of_targets(lambda t: t.float())}, r"must be int64.*torch.float32"),
+        ({"task": of_targets(lambda t: t.int())}, r"must be int64.*torch.int32"),
         ({"task": 5}, "wanted a task, its name, or a function to a Batch; got 5"),
         ({"progress": "yes"}, "progress is True, False or a callable"),
         ({"progress": None}, "progress is True, False or a callable"),

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from interp.config import TransformerConfig
 from interp.metrics import UNSCORED
@@ -48,9 +49,9 @@ def check_fit(config: TransformerConfig, task: Task | Draw, batch: Batch) -> Non
     """Refuse a task that the model can't be trained on, before anything is written.
 
     Raises:
-        TypeError: It gives no Batch.
-        ValueError: Its tokens or lengths don't fit the model; nothing is asked; or it wants an
-            encoder.
+        TypeError: It gives no Batch, or one of numbers that are no ids.
+        ValueError: Its tokens, targets or lengths don't fit the model; nothing is asked; or it
+            wants an encoder.
     """
     if not isinstance(batch, Batch):
         raise TypeError(
@@ -59,12 +60,29 @@ def check_fit(config: TransformerConfig, task: Task | Draw, batch: Batch) -> Non
         )
     if batch.source is not None:
         raise ValueError("this task gives pairs for an encoder; train wants one sequence each")
-    d_vocab, n_ctx = 1 + max(int(batch.tokens.max()), int(batch.targets.max())), len(batch.tokens.T)
+    if batch.targets.dtype != torch.int64 or batch.tokens.dtype not in (torch.int64, torch.int32):
+        raise TypeError(
+            "the task's tokens and targets must be int64 (tokens.long()), got "
+            f"{batch.tokens.dtype} and {batch.targets.dtype}"
+        )
+    n_ctx = len(batch.tokens.T)
     if isinstance(task, Task):
-        d_vocab, n_ctx = task.d_vocab, task.n_ctx
-    if d_vocab > config.d_vocab:
-        raise ValueError(f"the task has {d_vocab} tokens, the model d_vocab={config.d_vocab}")
+        n_ctx = task.n_ctx
+        if task.d_vocab > config.d_vocab:
+            raise ValueError(
+                f"the task has {task.d_vocab} tokens, the model d_vocab={config.d_vocab}"
+            )
     if n_ctx > config.n_ctx:
         raise ValueError(f"the task has {n_ctx} positions, the model n_ctx={config.n_ctx}")
-    if not bool((batch.targets != UNSCORED).any()):
+    asked = batch.targets[batch.targets != UNSCORED]
+    if not len(asked):
         raise ValueError("the task asks for nothing: all targets are −100")
+    _check_range("tokens", batch.tokens, f"d_vocab={config.d_vocab}", config.d_vocab)
+    outputs = "d_vocab" if config.d_vocab_out is None else "d_vocab_out"
+    _check_range("targets", asked, f"{outputs}={config.vocab_out}", config.vocab_out)
+
+
+def _check_range(name: str, numbers: Tensor, known: str, end: int) -> None:
+    low, high = int(numbers.min()), int(numbers.max())
+    if low < 0 or high >= end:
+        raise ValueError(f"the task has {name} {low} … {high}, the model {known}: 0 … {end - 1}")

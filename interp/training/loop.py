@@ -99,7 +99,8 @@ def train(
     task = make(task) if isinstance(task, str) else task
     source = source_of(task)
     check_steering(chosen, config, compiled=compile_model)
-    check_fit(config, task, source.train(1, torch.Generator().manual_seed(chosen.seed)))
+    first = source.train(chosen.batch_size, torch.Generator().manual_seed(chosen.seed))
+    check_fit(config, task, first)
     described = {
         "model": config.to_dict(),
         "task": source.described,
