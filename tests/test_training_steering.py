@@ -140,6 +140,12 @@ def test_means_are_over_real_tokens_by_position():
     assert_close(VALUES["grand_mean"](x, real)[..., 0], torch.full((2, 3), 4.0))
 
 
+def test_a_mean_over_many_examples_is_one_in_bfloat16_too():
+    x, real = torch.ones(600, 2, 3, dtype=torch.bfloat16), torch.ones(600, 2, dtype=torch.bool)
+    for kind in ("mean", "grand_mean"):
+        assert torch.equal(VALUES[kind](x, real), x)
+
+
 def test_a_held_head_s_queries_and_keys_never_learn_and_the_others_do(tmp_path):
     clamps = (Clamp(to="match", heads=((1, 0),)), Clamp(to="zero", heads=((0, 1),)))
     run = trained(tmp_path / "a", clamps=clamps, weight_decay=0.0)

@@ -108,11 +108,13 @@ def zero(x: Tensor, real: Tensor) -> Tensor:
 
 def mean(x: Float[Tensor, "batch pos *rest"], real: Tensor) -> Tensor:
     """At each position the mean over this batch's examples; gradients flow through it."""
-    position, weight = positions_of(real).clamp(min=0), _like(real, x)
-    index = position.flatten()
-    sums = x.new_zeros(real.shape[1], *x.shape[2:]).index_add(0, index, (x * weight).flatten(0, 1))
-    counts = x.new_zeros(real.shape[1]).index_add(0, index, real.flatten().to(x.dtype))
-    return (sums / counts.clamp(min=1).view(-1, *[1] * (x.dim() - 2)))[position]
+    position = positions_of(real).clamp(min=0)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))  # bfloat16 can't count beyond 256
+    index, parts = position.flatten(), (wide * _like(real, wide)).flatten(0, 1)
+    sums = wide.new_zeros(real.shape[1], *x.shape[2:]).index_add(0, index, parts)
+    counts = wide.new_zeros(real.shape[1]).index_add(0, index, real.flatten().to(wide.dtype))
+    means = sums / counts.clamp(min=1).view(-1, *[1] * (x.dim() - 2))
+    return means[position].to(x.dtype)
 
 
 def grand_mean(x: Float[Tensor, "batch pos *rest"], real: Tensor) -> Tensor:
