@@ -44,6 +44,19 @@ def test_scores_of_the_first_layer_are_exact():
     assert found.frame("output").shape[0] == 81
 
 
+@pytest.mark.parametrize("kind", ["llama", "gptj"])
+@pytest.mark.parametrize("distance", [1, 3])
+def test_scores_at_a_distance_are_those_of_rotated_queries(kind, distance):
+    model = tiny(kind, bias=True)
+    pairs = torch.cartesian_prod(torch.arange(20), torch.arange(20))  # source, query
+    _, cache = model.run_with_cache(pairs[:, [0] * distance + [1]])
+    scores = cache["attn_scores", 0][:, 2, distance, 0].view(20, 20)
+    found = circuits.skip_trigrams(model, 0, 2, k=20, distance=distance)
+    assert_close(found.score, (scores - scores.mean(0)).gather(1, found.query))
+    other = circuits.skip_trigrams(model, 0, 2, k=20, distance=distance + 1)
+    assert not torch.allclose(other.score, found.score, atol=0.01)
+
+
 @pytest.mark.parametrize("where", [(0, 0), (0, 1), (1, 0)])
 def test_who_looks_one_token_back_is_told_from_weights(where):
     heads = [[oracle.uniform, oracle.look_back(2)], [oracle.induction, oracle.sink]]

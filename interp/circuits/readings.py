@@ -14,7 +14,7 @@ from torch import Tensor
 from interp.attention.call import per_query_head
 from interp.attention.features import Featured
 from interp.attention.kernels import scores_of
-from interp.circuits.weights import check_head, qk, readable
+from interp.circuits.weights import at_distance, check_head, qk, readable
 from interp.hooks import SILENT
 from interp.model import Transformer
 from interp.results import Result
@@ -89,10 +89,12 @@ def skip_trigrams(
     if model.config.qk_normalization != "none":
         raise ValueError("queries and keys are normalised here: scores are no circuit of weights")
     folded, circuit = readable(model), qk(model, layer, head, distance=distance)
+    bias = folded.b_Q[layer, head]
+    bias = at_distance(folded, bias[None], distance)[0] if distance else bias
     every = max(1, model.config.d_vocab // MOST)
     tokens = torch.arange(0, model.config.d_vocab, every, device=folded.W_E.device)
     stream = folded.blocks[layer].ln1(folded.W_E[tokens][None], SILENT)[0]
-    asked = stream @ circuit.A + folded.b_Q[layer, head]
+    asked = stream @ circuit.A + bias
     scores = (asked @ (stream @ circuit.B.mT).mT).T * model.config.scale_of(layer)
     logits = stream @ folded.W_V[layer, head] @ folded.W_O[layer, head] @ folded.W_U
     score, query = _best(scores - scores.mean(0), k)

@@ -62,13 +62,18 @@ def qk(model: Transformer, layer: int, head: int, *, distance: int = 0) -> Facto
     folded = readable(model)
     w_q, w_k = folded.W_Q[layer, head], folded.W_K[layer, head]
     if distance:
-        w_q = _turned(folded, w_q, distance)
+        w_q = at_distance(folded, w_q, distance)
     return FactoredMatrix(w_q, w_k.mT)
 
 
-def _turned(
-    model: Transformer, w_q: Float[Tensor, "d_model d_head"], distance: int
-) -> Float[Tensor, "d_model d_head"]:
+def at_distance(
+    model: Transformer, queries: Float[Tensor, "row d_head"], distance: int
+) -> Float[Tensor, "row d_head"]:
+    """Queries, or rows of W_Q, as they meet keys that stand so far back and are not turned.
+
+    Raises:
+        ValueError: There are no rotations, or no such distance.
+    """
     table = model.position_table
     if model.config.positional != "rotary" or table is None:
         raise ValueError(
@@ -78,7 +83,7 @@ def _turned(
     if not 0 <= distance < model.config.n_ctx:
         raise ValueError(f"distance must lie in [0, {model.config.n_ctx}), got {distance}")
     turn = table[:, None, [distance]]
-    turned = rotate(w_q[:, None, None], turn, interleaved=model.config.rotary_interleaved)
+    turned = rotate(queries[:, None, None], turn, interleaved=model.config.rotary_interleaved)
     return turned[:, 0, 0]
 
 
