@@ -3,21 +3,22 @@
 Question: Heads are called induction heads by what they do on repeats of random tokens. Are they
     the heads that matter on real text where something repeats, do they copy, and is the use of
     context theirs?
-Method: The one-layer model with smeared keys of phase_change.py (same folder; trained if absent):
-    the one in which such heads form. On held-out source of Python's standard library, for each
-    head: prefix-matching score on random common bytes repeated four times; copying score
-    (eigenvalues); what cutting it (z to its mean at the position) costs, apart for bytes that
-    induction foretells (the last three bytes came before, and the latest time the same byte
-    followed) and for all others. Those that match prefixes, at least 0.2 or else the best, cut
-    together, against as many heads drawn at random; the loss by position with and without them.
-Finding: One of eight heads matches prefixes (0.57; the others 0.00 to 0.03), and copies (0.98). It
-    is the head for what repeats: cut, it costs 0.58 nats on the third of the bytes that induction
-    foretells (the next costliest head 0.17), and 0.09 elsewhere, the least of all heads (0.13 to
-    0.34). With it goes all that the context helps: the in-context score is −0.07 nats, +0.02
-    without it. Negative: as a ranking of heads the score says little (rank correlation with the
-    cost on those bytes 0.19): it tells the one head from the others, which do other things. The
-    heads' cost on all text does not show it either: 0.26 against 0.24 and 0.23 of two heads that
-    match nothing.
+Method: The two models of phase_change.py in which such heads form (same folder; trained if
+    absent). On held-out source of Python's standard library, for each head: prefix-matching score
+    on random common bytes repeated four times; copying score (eigenvalues); what cutting it (z to
+    its mean at the position) costs, apart for bytes that induction foretells (the last three bytes
+    came before, and the latest time the same byte followed) and for all others. Those that match
+    prefixes, at least 0.2 or else the best, cut together, against as many heads drawn at random;
+    the loss by position with and without them.
+Finding: One of sixteen heads of two layers matches prefixes (0.51) and copies (0.55). Cut, it costs
+    0.18 nats on the 28 % of bytes that induction foretells, 2.6 times as much as any other head of
+    its layer, and 0.04 elsewhere, the least of all heads; 46 % of what the context helps goes with
+    it. With one layer and smeared keys it is two heads (0.52 and 0.22), 1.01 nats on foretold
+    bytes, 0.32 elsewhere, and 77 % of what the context helps. Negative: over all heads of the two
+    layers the score ranks the wrong way round (rank correlation with that cost −0.61; 0.40 in the
+    second layer, 0.62 with one layer): the first layer's heads match nothing and cost most, since
+    all of the second layer reads them. A high score says what a head does, a low one does not say
+    that it can be spared.
 Run: python analyses/text_induction.py OUT [--quick]
 """
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 SOURCE = "Olsson et al. 2022, In-context Learning and Induction Heads"
-MODEL = "one layer, smeared keys"
+MODELS = ("two layers", "one layer, smeared keys")  # those in which such heads form
 CONTEXT = 3  # bytes that have to have come before, for induction to foretell the next
 MATCHES = 0.2  # prefix-matching score from which a head counts as found
 DRAWS = 10
@@ -68,6 +69,7 @@ class Found:
         share: Bytes that induction foretells.
         by_position: Loss at each position, as it is and with them cut.
         correlation: Of matching with on_foretold, over heads (ranks).
+        in_last_layer: The same over the heads of the last layer, whose output nothing else reads.
     """
 
     heads: list[str]
@@ -83,20 +85,24 @@ class Found:
     share: float
     by_position: tuple[list[float], list[float]]
     correlation: float
+    in_last_layer: float
 
 
 def main(out: Annotated[Path, typer.Argument(file_okay=False)], quick: bool = False) -> None:
     """Write text_induction.json and text_induction.html to a folder."""
     scale = QUICK if quick else FULL
-    run = trained(out / "text_runs", MODEL, scale)
-    found = measured(run.model, held_out(run.task, scale.examples), repeats(run.task), scale)
+    found = {}
+    for name in MODELS:
+        run = trained(out / "text_runs", name, scale)
+        batch = held_out(run.task, scale.examples)
+        found[name] = measured(run.model, batch, repeats(run.task), scale)
     write(
         out,
         "text_induction",
-        compared(found),
+        [row for name in MODELS for row in compared(name, found[name])],
         source=SOURCE,
         departures=departures(scale),
-        numbers={"scale": asdict(scale), "context": CONTEXT, **asdict(found)},
+        numbers={"scale": asdict(scale), "context": CONTEXT, "models": found},
         figure=_figure(found),
     )
 
@@ -112,9 +118,10 @@ def measured(model: Transformer, batch: Batch, repeated: torch.Tensor, scale: Sc
     cut, kept = cut_means(model, batch, chosen), losses(model, batch)
     groups = [_group(model, part, batch, chosen) for part in parts[1:]]
     windows = {"early": scale.early, "late": scale.late}
+    scores, last = matching.flatten().tolist(), -matching.shape[1]
     return Found(
         heads=[head_name(at) for at in _all_heads(matching)],
-        matching=matching.flatten().tolist(),
+        matching=scores,
         copying=copying_score(model).flatten().tolist(),
         on_text=effects[0],
         on_foretold=effects[1],
@@ -125,7 +132,8 @@ def measured(model: Transformer, batch: Batch, repeated: torch.Tensor, scale: Sc
         icl=(float(window_score(kept, **windows)), float(window_score(cut, **windows))),
         share=float((told & asked).sum() / asked.sum()),
         by_position=(_thinned(kept), _thinned(cut)),
-        correlation=rank_correlation(matching.flatten().tolist(), effects[1]),
+        correlation=rank_correlation(scores, effects[1]),
+        in_last_layer=rank_correlation(scores[last:], effects[1][last:]),
     )
 
 
@@ -185,7 +193,7 @@ def _thinned(lost: torch.Tensor, n: int = 8) -> list[float]:
 def departures(scale: Scale) -> list[str]:
     """What is not as in the paper."""
     return [
-        f"{MODEL.capitalize()}: {scale.steps} steps on bytes of Python source, width "
+        f"One and two layers: {scale.steps} steps on bytes of Python source, width "
         f"{scale.d_model}; theirs are language models of up to 13 billion weights.",
         "Heads are cut to their mean at the position; the paper's are zeroed with all patterns "
         "held.",
@@ -194,15 +202,16 @@ def departures(scale: Scale) -> list[str]:
     ]
 
 
-def compared(found: Found) -> list[Comparison]:
-    """Each statement, with a verdict by rule."""
+def compared(model: str, found: Found) -> list[Comparison]:
+    """Each statement about a model, with a verdict by rule."""
+    model = model.capitalize()
     best = max(range(len(found.heads)), key=lambda n: found.matching[n])
     told, others = found.together
     lost = 1 - found.icl[1] / found.icl[0] if found.icl[0] else 0.0
     names = ", ".join(found.chosen)
     return [
         Comparison(
-            "Heads that match prefixes on random tokens copy",
+            f"{model}: heads that match prefixes on random tokens copy",
             "induction heads do both, by definition",
             f"best {found.heads[best]}: prefix-matching {found.matching[best]:.2f}, copying "
             f"{found.copying[best]:.2f}",
@@ -212,15 +221,16 @@ def compared(found: Found) -> list[Comparison]:
             ),
         ),
         Comparison(
-            "The score on random repeats foretells what a head is for on text",
+            f"{model}: the score on random repeats foretells what a head is for on text",
             "heads with a high score carry most of in-context learning in small models",
             f"rank correlation over heads with the cost of cutting them where induction foretells "
-            f"the byte: {found.correlation:.2f}",
+            f"the byte: {found.correlation:.2f}; over those of the last layer "
+            f"{found.in_last_layer:.2f}",
             verdict(found.correlation >= 0.5, partly=found.correlation > 0.2),
             f"{sum(x >= MATCHES for x in found.matching)} of {len(found.heads)} heads match at all",
         ),
         Comparison(
-            "Without them, what is lost is what repeats",
+            f"{model}: without them, what is lost is what repeats",
             "not reported in this form",
             f"{names} cut: {told:+.3f} nats where induction foretells the byte "
             f"({found.share:.0%} of bytes; as many random heads {found.random[0]:+.3f}), "
@@ -228,7 +238,7 @@ def compared(found: Found) -> list[Comparison]:
             verdict(told > 2 * max(others, found.random[0]), partly=told > others),
         ),
         Comparison(
-            "Without them, the context helps less",
+            f"{model}: without them, the context helps less",
             "most of the in-context-learning score of small attention-only models is theirs",
             f"score {found.icl[0]:.3f} nats, {found.icl[1]:.3f} with {names} cut: {lost:.0%} less",
             verdict(lost >= 0.5, partly=lost >= 0.1),
@@ -236,18 +246,40 @@ def compared(found: Found) -> list[Comparison]:
     ]
 
 
-def _figure(found: Found) -> "Figure":
-    from plotly import graph_objects as go
+def _figure(found: dict[str, Found]) -> "Figure":
     from plotly.subplots import make_subplots
 
-    titles = ("Cost of cutting a head, by its score", "Loss by position")
-    figure = make_subplots(rows=1, cols=2, subplot_titles=titles, horizontal_spacing=0.12)
-    for (name, y), symbol, colour in zip(
-        {"foretold bytes": found.on_foretold, "other bytes": found.on_others}.items(),
-        ("circle", "diamond-open"),
-        COLOURS,
-        strict=False,
-    ):
+    titles = [x for m in MODELS for x in (f"{m}: cost of cutting a head", f"{m}: loss by position")]
+    figure = make_subplots(
+        rows=len(MODELS),
+        cols=2,
+        subplot_titles=titles,
+        horizontal_spacing=0.12,
+        vertical_spacing=0.14,
+    )
+    for row, name in enumerate(MODELS, 1):
+        _draw(figure, found[name], row)
+    last = len(MODELS)
+    figure.update_xaxes(title_text="prefix-matching score on random repeats", row=last, col=1)
+    figure.update_xaxes(title_text="position", row=last, col=2)
+    figure.update_yaxes(title_text="ablated − clean, nats a byte", col=1)
+    figure.update_yaxes(title_text="nats a byte", col=2)
+    figure.update_layout(
+        title="Do heads found on random repeats matter on real text?",
+        template="plotly_white",
+        height=420 * last,
+        legend={"orientation": "h", "y": -0.1},
+    )
+    return figure
+
+
+def _draw(figure: "Figure", found: Found, row: int) -> None:
+    """A model's two pictures; the legend names them once."""
+    from plotly import graph_objects as go
+
+    costs = {"foretold bytes": found.on_foretold, "other bytes": found.on_others}
+    looks = zip(costs.items(), ("circle", "diamond-open"), COLOURS, strict=False)
+    for (name, y), symbol, colour in looks:
         dots = go.Scatter(
             x=found.matching,
             y=y,
@@ -255,23 +287,15 @@ def _figure(found: Found) -> "Figure":
             name=f"cost on {name}",
             mode="markers",
             marker={"symbol": symbol, "color": colour, "size": 9},
+            showlegend=row == 1,
         )
-        figure.add_trace(dots, row=1, col=1)
-    cut = f"{', '.join(found.chosen)} cut"
-    for name, y, dash in zip(("as it is", cut), found.by_position, ("solid", "dash"), strict=True):
+        figure.add_trace(dots, row=row, col=1)
+    names = ("as it is", "those that match cut")
+    for name, y, dash in zip(names, found.by_position, ("solid", "dash"), strict=True):
+        line = {"dash": dash, "color": "#000000"}
         x = [4 + 8 * n for n in range(len(y))]
-        line = go.Scatter(x=x, y=y, name=name, line={"dash": dash, "color": "#000000"})
-        figure.add_trace(line, row=1, col=2)
-    figure.update_xaxes(title_text="prefix-matching score on random repeats", row=1, col=1)
-    figure.update_yaxes(title_text="ablated − clean, nats a byte", row=1, col=1)
-    figure.update_xaxes(title_text="position", row=1, col=2)
-    figure.update_yaxes(title_text="nats a byte", row=1, col=2)
-    figure.update_layout(
-        title="Do heads found on random repeats matter on real text?",
-        template="plotly_white",
-        legend={"orientation": "h", "y": -0.15},
-    )
-    return figure
+        curve = go.Scatter(x=x, y=y, name=name, line=line, showlegend=row == 1)
+        figure.add_trace(curve, row=row, col=2)
 
 
 if __name__ == "__main__":

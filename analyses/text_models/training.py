@@ -26,17 +26,17 @@ class Scale:
         length: Bytes of a sequence, BOS included.
         d_model: Width of the residual stream.
         n_heads: Heads a layer, of d_model / 4 each.
-        learning_rate: AdamW's.
+        learning_rate: AdamW's, after a warm-up constant: a fall of it would mark a step by itself.
         examples: Held-out sequences that losses are taken on.
     """
 
-    steps: int = 4000
-    batch_size: int = 4
-    length: int = 256
-    d_model: int = 64
+    steps: int = 20_000
+    batch_size: int = 8
+    length: int = 128
+    d_model: int = 128
     n_heads: int = 8
-    learning_rate: float = 5e-3
-    examples: int = 64
+    learning_rate: float = 2e-3
+    examples: int = 256
 
     @property
     def early(self) -> int:
@@ -73,7 +73,7 @@ def trained(runs: Path, name: str, scale: Scale, *, seed: int = 0) -> Run:
         d_model=scale.d_model,
         d_vocab=task.d_vocab,
         n_ctx=scale.length,
-        positional="rotary",
+        positional="learned",
         bos_token=task.bos_token,
         init_seed=seed,
         **ARCHITECTURES[name],
@@ -88,8 +88,9 @@ def trained(runs: Path, name: str, scale: Scale, *, seed: int = 0) -> Run:
         batch_size=scale.batch_size,
         seed=seed,
         learning_rate=scale.learning_rate,
-        warmup_steps=min(100, scale.steps // 2),
-        checkpoints_per_octave=4,
+        schedule="constant",
+        warmup_steps=min(200, scale.steps // 2),
+        checkpoints_per_octave=8,
         evaluate_every=scale.steps,
         evaluation_size=8,
     )

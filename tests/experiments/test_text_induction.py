@@ -37,10 +37,12 @@ def test_only_what_is_named_is_asked(script):
 
 def test_the_parts_of_the_text_add_up_to_all_of_it(script, tmp_path):
     script.main(tmp_path, quick=True)
-    found = json.loads((tmp_path / "text_induction.json").read_text())["numbers"]
-    share = found["share"]
-    assert 0 < share < 0.5
-    parts = zip(found["on_foretold"], found["on_others"], found["on_text"], strict=True)
-    for told, others, whole in parts:
-        assert share * told + (1 - share) * others == pytest.approx(whole, abs=1e-4)
+    models = json.loads((tmp_path / "text_induction.json").read_text())["numbers"]["models"]
+    assert [len(found["heads"]) for found in models.values()] == [4, 2]
+    for found in models.values():
+        share = found["share"]
+        assert 0 < share < 0.5
+        parts = zip(found["on_foretold"], found["on_others"], found["on_text"], strict=True)
+        for told, others, whole in parts:
+            assert share * told + (1 - share) * others == pytest.approx(whole, abs=1e-4)
     assert "real text" in (tmp_path / "text_induction.html").read_text()
