@@ -20,7 +20,7 @@ PUBLISHED: dict[str, Any] = {
     "schedule": "constant",
     "clip_norm": None,
 }
-"""How Nanda et al. 2023 and Zhong et al. 2023 train, but for the weight decay."""
+"""How Nanda et al. 2023 and Zhong et al. 2023 train, but for decay and the loss's precision."""
 
 
 @dataclass(frozen=True)
