@@ -139,13 +139,23 @@ def test_precision_that_there_is_not_is_refused(tmp_path):
 # --- processes -----------------------------------------------------------------------------
 
 
-def started(out, *arguments, size):
+OVERLAPPED = """
+import sys
+from interp.cli import run
+from interp.training import workers
+workers.OVERLAPPING = ("cpu", "cuda")
+sys.exit(run(sys.argv[1:]))
+"""  # as on GPUs
+
+
+def started(out, *arguments, size, overlapped=False):
     """`interp train` in some processes, as torchrun would start them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(size)}
-    command = [sys.executable, "-m", "interp", "train", "--out", str(out), *TINY, *arguments]
+    program = ["-c", OVERLAPPED] if overlapped else ["-m", "interp"]
+    command = [sys.executable, *program, "train", "--out", str(out), *TINY, *arguments]
     environments = [
         os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"}
         for rank in range(size)
@@ -167,13 +177,14 @@ STEERED = [
 ]
 
 
+@pytest.mark.parametrize("overlapped", [False, True], ids=["behind", "overlapped"])
 @pytest.mark.parametrize("steering", [[], STEERED], ids=["plain", "steered"])
-def test_two_processes_learn_what_one_does(steering, tmp_path):
+def test_two_processes_learn_what_one_does(steering, overlapped, tmp_path):
     from interp.cli import run as cli
 
     one, two, asked = tmp_path / "one", tmp_path / "two", ["--steps", "12", *steering]
     again = ["--checkpoint-activations"] if steering else []
-    codes, said = ended(started(two, *asked, *again, size=2))
+    codes, said = ended(started(two, *asked, *again, size=2, overlapped=overlapped))
     assert codes == [0, 0], said
     assert cli(["train", "--out", str(one), *TINY, *asked]) == 0
     # Five sequences on two processes: shares of three and two, weighted by their targets.

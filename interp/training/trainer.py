@@ -117,7 +117,8 @@ class Trainer:
         rate = self.options.learning_rate_at(self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        seen = self.workers.summing(torch.cat([self._backward(batch), self._flags(asked)]))
+        told = torch.cat([self._backward(batch), self._flags(asked)])
+        seen = self.workers.summing(told, self.model.parameters())
         if self.options.clip_norm is not None:
             self.scaler.unscale_(self.optimizer)
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip_norm)

@@ -6,7 +6,7 @@ a run can go on with another number of them. One process writes the folder.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from inspect import signature
@@ -14,11 +14,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.tasks import Batch
 
-CPU_BUCKET = 4  # MB of gradients that are sent at a time
+# Devices that send gradients while they compute the rest. A processor has nothing that computes
+# meanwhile: there one message a step, with all in it, takes less.
+OVERLAPPING = ("cuda",)
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,14 @@ class Workers:
         """This process's rows of a batch."""
         return batch if self.size == 1 else batch[self.rank :: self.size]
 
+    @property
+    def overlapping(self) -> bool:
+        """Whether gradients are summed while the model is run backwards, and not behind that."""
+        return self.size > 1 and self.device.type in OVERLAPPING
+
     def parallel(self, model: nn.Module) -> nn.Module:
-        """The model with gradients that are summed over processes where it is run backwards."""
-        if self.size == 1:
+        """The model; where they overlap, with gradients that are averaged as it runs backwards."""
+        if not self.overlapping:
             return model
         from torch.nn.parallel import DistributedDataParallel
 
@@ -55,8 +63,6 @@ class Workers:
         known = signature(DistributedDataParallel).parameters
         name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
         how: dict[str, Any] = {name: False, "gradient_as_bucket_view": True}
-        if self.device.type == "cpu":  # send while the rest is computed: the default is for GPUs
-            how["bucket_cap_mb"] = CPU_BUCKET
         return DistributedDataParallel(model, device_ids=ids, **how)
 
     def alone(self, model: nn.Module) -> AbstractContextManager[None]:
@@ -65,18 +71,28 @@ class Workers:
 
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
-    def summing(self, x: Tensor) -> Callable[[], Tensor]:
-        """Begin to sum over processes; what is returned waits for the sum and gives it."""
+    def summing(
+        self, x: Tensor, parameters: Iterable[nn.Parameter]
+    ) -> Callable[[], Float[Tensor, " n"]]:
+        """Begin to sum over processes; what is returned waits for the sum and gives it.
+
+        Args:
+            x: What is summed, [n]; it may be written over.
+            parameters: Their gradients are averaged, if `parallel`'s model has not done so.
+        """
         if self.size == 1:
             return lambda: x
+        if not self.overlapping:
+            summed = _averaged(x, [p for p in parameters if p.grad is not None], self.size)
+            return lambda: summed
         work = dist.all_reduce(x, async_op=True)
         assert work is not None  # as for every process of the group
 
-        def summed() -> Tensor:
+        def waited() -> Tensor:
             work.wait()
             return x
 
-        return summed
+        return waited
 
     def from_main(self, value: Any) -> Any:
         """What the first process gave."""
@@ -85,6 +101,17 @@ class Workers:
         held = [value]
         dist.broadcast_object_list(held, device=self.device)
         return held[0]
+
+
+def _averaged(x: Tensor, parameters: list[nn.Parameter], size: int) -> Float[Tensor, " n"]:
+    """Sum `x` and average gradients over `size` processes, in one message."""
+    gradients = [p.grad.flatten() for p in parameters if p.grad is not None]
+    together = torch.cat([x, *gradients])
+    dist.all_reduce(together)
+    summed, averaged = together[: len(x)].clone(), together[len(x) :].div_(size)
+    for p, part in zip(parameters, averaged.split([len(g) for g in gradients]), strict=True):
+        p.grad = part.view_as(p)
+    return summed
 
 
 @contextmanager
