@@ -7,6 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from interp.plots import offline, theme
+from interp.plots.margins import rooms
 from interp.plots.text import escape, wrap
 
 TITLE_BAND, NOTE_LINE, BAR_BAND, BAR_LINE = 44, 17, 56, 15  # pixels
@@ -107,6 +108,7 @@ def finish(
     }
     spec = _spec(fig)
     spec["layout"] = _merged(spec["layout"], layout) | {"template": {"layout": _theme.quiet()}}
+    spec["layout"]["margin"] |= rooms(spec["data"], spec["layout"])
     if bar:
         _add_bar_title(spec["layout"], bar, top)
     _place(spec["layout"], words.band)

@@ -96,3 +96,30 @@ def test_click_on_a_head_names_its_layer_and_column(opened):
     page.wait_for_function("window.clicked")
     assert page.evaluate("window.clicked") == [[2, 1]]
     assert trouble == []
+
+
+TEXT = [str(i) for i in range(30)]
+GUESSED = {
+    "mosaic": lambda: plots.head_heatmap(np.full((2, 12), 0.5)),
+    "graph": lambda: plots.composition_graph(np.ones((2, 4, 2, 4))),
+    "composition": lambda: plots.composition_heatmap(np.ones((2, 4, 2, 4))),
+    "bars": lambda: plots.effect_bars(["token embedding", "L0H0"], [-0.5, 2.0]),
+    "losses": lambda: plots.loss_curve({"step": [0, 9, 400], "loss": [4.5, 4.0, 0.01]}),
+    "scores": lambda: plots.scores_by_step([0, 9, 400], {"best of L0": [0.01, 0.05, 0.04]}),
+    "steps": lambda: plots.heads_by_step(np.full((3, 2, 4), 0.5), [0, 9, 400]),
+    "tokens": lambda: plots.token_loss(TEXT, np.linspace(0, 12, 30)),
+    "lens": lambda: plots.logit_lens(
+        np.full((2, 30), 0.5), [TEXT] * 2, labels=TEXT, layers=["before L0", "output"]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GUESSED)
+def test_margins_are_guessed_so_that_nothing_is_drawn_twice(opened, name: str):
+    fig = GUESSED[name]()
+    page, _ = opened(plots.to_html(fig))
+    taken = page.evaluate("(({l, b}) => [l, b])(document.querySelector('.js-plotly-plot')"
+                          "._fullLayout._size)")  # fmt: skip
+    guessed = [fig.layout.margin.l, fig.layout.margin.b]
+    assert max(np.subtract(taken, guessed)) <= 2  # plotly lets as much be
+    assert max(guessed) < 180
