@@ -15,11 +15,11 @@ Finding: The three phases are there, with one seed. Pairs are memorised by step 
     then falls from 4.7 to 0.42, and excluded loss, least at step 645 (0.01), rises to 4.3, before
     the test loss is at half of its peak (step 3,649); it is under 1 % of ln p at 6,889. It is not
     flat before: 20 at step 1,290, 10.5 at 3,649. Three of 33 frequencies make up 99 % of the
-    logits' variance. At the end all pairs are answered: full loss 6e-7, restricted 5e-8, excluded
-    8.4. Not reproduced is a sharp fall of the squared weights in clean-up: 0.18 a step, 0.40 before
-    it; they fall fastest (0.9) from step 1,000 to 1,367, as the training loss comes to rest near
-    2e-7. It never jumps. The run of p = 43 does, twice, with a float32 loss (full loss 6e-4), not
-    in float64 (5e-7).
+    logits' variance. All pairs are answered: full loss 6e-7, restricted 5e-8, excluded 8.4. Not
+    reproduced is a sharp fall of the squared weights in clean-up: 0.18 a step, 0.40 before it; they
+    fall fastest (0.9) from step 1,000 to 1,367, as the training loss comes to rest near 2e-7. It
+    never jumps. The run of p = 43 does, twice, with a float32 loss (full loss 6e-4), not in float64
+    (5e-7).
 Run: python analyses/grokking.py OUT
 """
 
