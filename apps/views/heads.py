@@ -133,8 +133,8 @@ def select_row(key: str) -> None:
 
 def table(chosen: Chosen, over: Prompt | None, metric: str, values: Any) -> pd.DataFrame:
     """What the mosaic says and the common scores, a row a head."""
-    columns = {key: score(chosen.opened, key, over) for key in TABLE}
-    columns = {metric: values} | columns
+    statistics = answer(heads.statistics, chosen.opened, over)
+    columns = {metric: values} | {key: heads.column(statistics, key) for key in TABLE}
     names = [name_of((layer, head)) for layer, head in pd.MultiIndex.from_product(
         [range(n) for n in values.shape]
     )]  # fmt: skip
