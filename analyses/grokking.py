@@ -18,8 +18,7 @@ Finding: The three phases are there, with one seed. Pairs are memorised by step 
     logits' variance. All pairs are answered: full loss 6e-7, restricted 5e-8, excluded 8.4. Not
     reproduced is a sharp fall of the squared weights in clean-up: 0.18 a step, 0.40 before it; they
     fall fastest (0.9) from step 1,000 to 1,367, as the training loss comes to rest near 2e-7. It
-    never jumps. The run of p = 43 does, twice, with a float32 loss (full loss 6e-4), not in float64
-    (5e-7).
+    never jumps. The run of p = 43 does, twice, with a float32 loss (6e-4), not in float64 (5e-7).
 Run: python analyses/grokking.py OUT
 """
 
