@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from interp.attention.positions import rotate, rotations
 from tests.tiny import some_tokens, tiny
@@ -77,6 +78,18 @@ def test_first_and_second_derivatives(interleaved, half):
     by_function = torch.func.grad(lambda x: turned(x).pow(3).sum())(x.detach())
     (by_tape,) = torch.autograd.grad(turned(x).pow(3).sum(), x)
     torch.testing.assert_close(by_function, by_tape)
+
+
+@PAIRINGS
+@HALVES
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own forward mode
+def test_a_derivative_taken_forward_turns_as_its_input_does(interleaved, half):
+    x, turn = drawn(half, requires_grad=True)
+    along = torch.randn(x.shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype)
+    with forward_ad.dual_level():
+        given = forward_ad.make_dual(x, along)
+        found = forward_ad.unpack_dual(rotate(given, turn, interleaved=interleaved)).tangent
+    torch.testing.assert_close(found, plainly(along, turn, interleaved))
 
 
 @PAIRINGS

@@ -94,6 +94,12 @@ class _Rotation(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         _, turn, ctx.interleaved, ctx.sign = inputs
         ctx.save_for_backward(turn)
+        ctx.save_for_forward(turn)
+
+    @staticmethod
+    def jvp(ctx: Any, along: Tensor, *rest: Any) -> Tensor:
+        (turn,) = ctx.saved_tensors
+        return _rotated(along, turn, ctx.interleaved, ctx.sign)
 
     @staticmethod
     def backward(ctx: Any, *towards: Any) -> tuple[Tensor, None, None, None]:
