@@ -110,7 +110,7 @@ def _averaged(x: Tensor, parameters: list[nn.Parameter], size: int) -> Float[Ten
     dist.all_reduce(together)
     summed, averaged = together[: len(x)].clone(), together[len(x) :].div_(size)
     for p, part in zip(parameters, averaged.split([len(g) for g in gradients]), strict=True):
-        p.grad = part.view_as(p)
+        p.grad = part.view_as(p).to(p.dtype)  # a loss in float64 is sent with them
     return summed
 
 
