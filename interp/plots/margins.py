@@ -83,7 +83,8 @@ def _labels(axis: dict[str, Any], data: Sequence[dict[str, Any]], which: str) ->
 
 def _number(data: Sequence[dict[str, Any]], which: str) -> str:
     """The longest number on an axis from 0 to the largest, in five steps or so."""
-    ends = [as_floats(trace[which]) for trace in data if which in trace]
-    top = max((float(np.nanmax(np.abs(end), initial=0.0)) for end in ends), default=0.0) or 1.0
+    ends = [np.abs(as_floats(trace[which])) for trace in data if which in trace]
+    finite = [end[np.isfinite(end)] for end in ends]  # plotly draws no others
+    top = max((float(end.max(initial=0.0)) for end in finite), default=0.0) or 1.0
     places = max(0, -math.floor(math.log10(top / 4)))
     return f"{top:.{places}f}"

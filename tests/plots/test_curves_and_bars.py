@@ -106,6 +106,14 @@ def test_what_was_not_measured_has_no_point_and_what_is_no_number_is_counted():
     assert "1 point without a number" in plots.about(fig).notes[0]
 
 
+def test_an_infinite_loss_is_left_out_of_the_room_for_its_axis():
+    rows = [{"step": n, "train_loss": loss} for n, loss in enumerate((3.0, float("inf"), 1.0))]
+    fig = plots.loss_curve(rows)
+    assert fig.data[0].y.tolist() == [3.0, float("inf"), 1.0]
+    rows[1]["train_loss"] = 2.0
+    assert fig.layout.margin == plots.loss_curve(rows).layout.margin
+
+
 def test_loss_by_position_starts_at_position_zero():
     fig = plots.loss_by_position({"clean": [4, 3, 1], "ablated": torch.tensor([4.0, 4.0])})
     assert fig.data[0].x.tolist() == [0, 1, 2]
