@@ -5,6 +5,8 @@ Tokens reach the page as `textContent`, so no token is markup. Nothing is loaded
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -110,6 +112,23 @@ export default function ({ data }) {
 }
 """
 
+AHEAD_JS = """
+export default function ({ data }) {
+  const own = document.querySelector("script[type=module][src*='/static/js/']");
+  if (!own || window.interpLoadsAhead) return;
+  window.interpLoadsAhead = true;
+  const load = () => data.files.forEach((file) => {
+    const link = document.createElement("link");  // read and compiled, not yet run
+    link.rel = "modulepreload";
+    link.href = new URL(file, own.src).href;
+    document.head.append(link);
+  });
+  setTimeout(() => (window.requestIdleCallback ?? setTimeout)(load), data.wait);
+}
+"""
+AHEAD = ("DataFrame.*.js", "arrowFormatUtils.*.js")  # a megabyte, for the first table
+WAIT = 1500  # milliseconds: the first page has its charts by then
+
 
 @contextmanager
 def in_a_sentence() -> Iterator[None]:
@@ -171,6 +190,19 @@ def copy_link() -> None:
     """A button that copies the address of the page, with all that was chosen."""
     html = "<button type='button'>Copy link to this view</button>"
     _renderer("copy_link", html, COPY_CSS, COPY_JS)(key="copy_link")
+
+
+@cache
+def _ahead() -> list[str]:
+    """What streamlit's own page will load for a table; nothing where it is called otherwise."""
+    folder = Path(st.__file__).parent / "static" / "static" / "js"
+    return [path.name for pattern in AHEAD for path in sorted(folder.glob(pattern))]
+
+
+def load_ahead() -> None:
+    """Have the browser load what tables need while the first page is read."""
+    data = {"files": _ahead(), "wait": WAIT}
+    _renderer("load_ahead", "<span></span>", GO_CSS, AHEAD_JS)(key="load_ahead", data=data)
 
 
 def go_to(page: str, says: dict[str, list[str]]) -> None:

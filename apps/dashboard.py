@@ -5,7 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from apps import prompts, state
-from apps.components import copy_link, go_to
+from apps.components import copy_link, go_to, load_ahead
 from apps.prompts import Prompt
 from apps.sources import Opened, UnreadableError, steps_of
 from apps.state import Chosen
@@ -125,6 +125,7 @@ def sidebar() -> Chosen | None:
             layer, head = pick_head(opened)
             pinned = pick_token(prompt)
             copy_link()
+            load_ahead()
             theme = "dark" if st.context.theme.type == "dark" else "light"
             steps = steps_of(opened.path)
             return Chosen(opened, prompt, layer, head, pinned, theme, steps)

@@ -11,6 +11,10 @@ from tests.dashboard.browser import browsing, chromium, serving, settled
 pytestmark = pytest.mark.skipif(chromium() is None, reason="there is no chromium")
 
 
+TABLES_LOADED = """() => performance.getEntriesByType('resource')
+  .some(({ name }) => name.includes('/DataFrame.'))"""
+
+
 class Watched:
     """A page, and what it asked for and said."""
 
@@ -55,6 +59,7 @@ def test_the_first_minute():
         page.goto(address)
         settled(page)
         assert "are induction heads" in text_of(page)
+        page.wait_for_function(TABLES_LOADED)  # while the reader reads
 
         seen.click_cell("start-mosaic", 1, 3)  # the mosaic leads to the head's attention
         page.wait_for_url("**/attention**")
