@@ -66,6 +66,13 @@ def test_induction_is_taken_on_the_repeats_that_are_given(run):
         dynamics.over_checkpoints(run, some_tokens(), repeats=repeats, statistics=("sink",))
 
 
+def test_statistics_may_come_one_by_one(run):
+    asked = ["previous_token", "sink"]
+    listed = dynamics.over_checkpoints(run, some_tokens(), statistics=asked)
+    got = dynamics.over_checkpoints(run, some_tokens(), statistics=(name for name in asked))
+    assert_close((got.previous_token, got.sink), (listed.previous_token, listed.sink))
+
+
 def test_what_was_computed_is_read_again_and_what_broke_is_mended(run):
     tokens, told = some_tokens(), []
     ask = {"statistics": ("previous_token", "k_composition")}

@@ -131,11 +131,11 @@ def over_checkpoints(
     if not names or not set(names) <= set(STATISTICS):
         known = ", ".join(STATISTICS)
         raise ValueError(f"statistics are some of {known}, in a list; got {statistics!r}")
-    if repeats is not None and "induction" not in statistics:
-        raise ValueError(f"repeats are what induction is taken on; got {list(statistics)}")
+    if repeats is not None and "induction" not in names:
+        raise ValueError(f"repeats are what induction is taken on; got {names}")
     run = _opened(run)
     chosen = _chosen(run, steps)
-    question = _Question(run, tokens, mask, repeats, tuple(statistics), chosen[-1])
+    question = _Question(run, tokens, mask, repeats, tuple(names), chosen[-1])
     found: list[dict[str, Tensor]] = []
     for done, step in enumerate(chosen, 1):
         found.append(question.answered(step, cache))
@@ -144,7 +144,7 @@ def over_checkpoints(
         if progress is not None:
             progress(done, len(chosen))
     stacked: dict[str, Any] = dict.fromkeys(STATISTICS)
-    stacked |= {name: torch.stack([each[name] for each in found]) for name in statistics}
+    stacked |= {name: torch.stack([each[name] for each in found]) for name in names}
     return Trajectory(**stacked, steps=tuple(chosen))
 
 
