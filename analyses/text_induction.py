@@ -208,17 +208,14 @@ def compared(model: str, found: Found) -> list[Comparison]:
     best = max(range(len(found.heads)), key=lambda n: found.matching[n])
     told, others = found.together
     lost = 1 - found.icl[1] / found.icl[0] if found.icl[0] else 0.0
-    names = ", ".join(found.chosen)
+    names, copies = ", ".join(found.chosen), found.copying[best]
     return [
         Comparison(
             f"{model}: heads that match prefixes on random tokens copy",
             "induction heads do both, by definition",
             f"best {found.heads[best]}: prefix-matching {found.matching[best]:.2f}, copying "
-            f"{found.copying[best]:.2f}",
-            verdict(
-                found.matching[best] >= MATCHES and found.copying[best] > 0.3,
-                partly=found.copying[best] > 0.3,
-            ),
+            f"{copies:.2f}",
+            verdict(copies > 0.3 and found.matching[best] >= MATCHES, partly=copies > 0.3),
         ),
         Comparison(
             f"{model}: the score on random repeats foretells what a head is for on text",
