@@ -86,6 +86,13 @@ def signature(path: Path, step: int | None) -> str:
     return f"{path.resolve()}@{step}@{max(times, default=0)}"
 
 
+def signature_of_all(path: Path, steps: Iterable[int]) -> str:
+    """What changes when one of a run's checkpoints does, and not when a run goes on."""
+    files = [path / CONFIG, *(checkpoint_path(path, step) for step in steps)]
+    times = [file.stat().st_mtime_ns if file.is_file() else 0 for file in files]
+    return f"{path.resolve()}@{times}"
+
+
 def open_source(name: str, path: Path, step: int | None, key: str) -> Opened:
     """Read a model.
 

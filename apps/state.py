@@ -96,9 +96,9 @@ def _opened(key: str, name: str, _path: Path, _step: int | None) -> Opened:
     return sources.open_source(name, _path, _step, key)
 
 
-def whole_run(opened: Opened) -> Opened:
-    """The run that a checkpoint is of, for questions to all of its checkpoints."""
-    return replace(opened, key=sources.signature(opened.path, None))
+def whole_run(opened: Opened, steps: Sequence[int]) -> Opened:
+    """The run that a checkpoint is of, for questions to these of its checkpoints."""
+    return replace(opened, key=sources.signature_of_all(opened.path, steps))
 
 
 def answer(question: Callable[..., T], opened: Opened, *args: Any) -> T:

@@ -25,7 +25,7 @@ def curves(chosen: Chosen) -> None:
     )  # fmt: skip
     metric, about = str(metric), heads.METRICS[str(metric)]
     with st.spinner("Scoring the heads of each checkpoint"):
-        grown = answer(growth.growth, state.whole_run(opened), tuple(chosen.steps))
+        grown = answer(growth.growth, state.whole_run(opened, chosen.steps), tuple(chosen.steps))
     window = grown.window(metric)
     last = chosen.steps[-1]
     here = {"this checkpoint": opened.step} if opened.step and opened.step != last else {}

@@ -1,9 +1,11 @@
 """A run that is started from the page: a process of its own, watched, stopped, explained."""
 
+import os
+import shutil
 import time
 
-from apps import state
-from interp.runs import Run
+from apps import sources, state
+from interp.runs import METRICS, Run, checkpoint_path
 from tests.dashboard.conftest import app, healthy, words
 
 
@@ -63,3 +65,16 @@ def test_why_training_failed_is_said():
     at = healthy(app("training", run="majority"))
     assert "Training ended with an error" in words(at)
     assert "heads" in words(at)
+
+
+def test_scores_over_training_are_kept_while_a_run_goes_on_until_a_checkpoint_is_another(tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(sources.BUNDLED / "majority", folder)
+    steps = Run(folder).steps
+    before = sources.signature_of_all(folder, steps)
+    with (folder / METRICS).open("a") as metrics:
+        metrics.write("{}\n")
+    os.utime(folder / METRICS, ns=(2**62, 2**62))
+    assert sources.signature_of_all(folder, steps) == before
+    os.utime(checkpoint_path(folder, steps[1]), ns=(0, 0))  # the newest is as new as it was
+    assert sources.signature_of_all(folder, steps) != before
