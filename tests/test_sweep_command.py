@@ -79,6 +79,8 @@ def test_failed_run_is_a_row_and_a_repeated_command_does_what_is_missing(tmp_pat
         ("[sweep]\nd_model = [8]", "wanted seed or section.name"),
         ("[sweep]\nseed = 3", "wanted a list of values"),
         ("[sweep]\nseed = [3, 3]", "sweep.seed: 3 is named twice"),
+        ("[sweep]\nseed = [0]\ntraining.seed = [1, 2]", "seed sets training.seed too"),
+        ("[sweep]\nseed = [0]\nmodel.init_seed = [1]", "seed sets model.init_seed too"),
         (
             "[sweep]\ntraining.step = [3]",
             "sweep.training: there is no 'step'; did you mean 'steps'",
@@ -136,6 +138,11 @@ def test_what_stops_a_sweep_starts_no_further_run(tmp_path):
     with pytest.raises(InterruptedError):
         carried_out(runs, processes=1, told=told)
     assert 1 <= len(list(tmp_path.glob("*.txt"))) < 9
+
+
+def test_seeds_of_weights_and_of_data_are_axes_of_their_own(tmp_path):
+    table = {"training.seed": [1, 2], "model.init_seed": [3]}
+    assert len(planned(table, config=tmp_path / "some.toml", out=tmp_path)) == 2
 
 
 def test_an_option_that_one_of_several_tasks_has_is_an_axis():

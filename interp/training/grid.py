@@ -21,6 +21,7 @@ from interp.runs import read_metrics
 
 Settings = dict[str, Any]
 LONGEST_NAME = 32  # of a value; a file system takes 255 bytes for all of them
+SEEDED = ("training.seed", "model.init_seed")  # what the axis `seed` sets
 SHOWN = ("step", "train_loss", "held_out_loss", "held_out_accuracy")
 
 
@@ -60,10 +61,14 @@ def planned(table: Mapping[str, Sequence[Any]], *, config: Path, out: Path) -> l
         out: The folder of the runs.
 
     Raises:
-        ValueError: The table is empty, or a name or its values have another form.
+        ValueError: The table is empty, a name or its values have another form, or two names set
+            one thing.
     """
     if not table:
         raise ValueError(f'{config}: wanted a table "sweep" with lists of values, as seed = [0, 1]')
+    for name in SEEDED if "seed" in table else ():
+        if name in table:
+            raise ValueError(f"sweep: seed sets {name} too: wanted one of the two")
     for name, values in table.items():
         if name != "seed" and "." not in name:
             raise ValueError(f"sweep: wanted seed or section.name, got {name!r}")
