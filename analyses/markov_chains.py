@@ -6,7 +6,7 @@ from typing import get_args
 import torch
 import torch.nn.functional as F
 
-from interp.metrics import mean_loss
+from interp.metrics import UNSCORED, mean_loss, per_token_kl
 from interp.tasks import Batch, counted_predictions
 from interp.tasks.batch import next_token_batch
 from interp.tasks.chains import Rows, walk
@@ -31,3 +31,29 @@ def best_loss(batch: Batch, order: Order) -> float:
     """The mean loss of predicting by counts, nats."""
     guess = counted_predictions(batch.tokens, vocab=STATES, order=order)
     return float(mean_loss(guess, batch.targets))
+
+
+def linear_limit(batch: Batch) -> float:
+    """How near to the bigram way logits come that are linear in the frequencies, KL in nats.
+
+    They are those of what followed the present state so far: what a head gives that looks at each
+    state behind the present one. The way itself goes by counts, and trusts few of them less.
+    """
+    way = counted_predictions(batch.tokens, vocab=STATES, order="bigram")[batch.targets != UNSCORED]
+    seen = F.one_hot(batch.tokens, STATES).double()
+    steps = torch.einsum("bti,btj->btij", seen[:, :-1], seen[:, 1:]).cumsum(1)
+    after = torch.einsum("bti,btij->btj", seen, F.pad(steps, (0, 0, 0, 0, 1, 0)))
+    known = after.sum(-1, keepdim=True)
+    frequency = torch.where(known > 0, after / known.clamp(min=1), 1 / STATES)
+    given = F.pad(frequency, (0, 1), value=1.0)[batch.targets != UNSCORED]
+    weights = torch.zeros(STATES + 1, STATES, dtype=torch.float64, requires_grad=True)
+    fit = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
+
+    def distance() -> torch.Tensor:
+        fit.zero_grad()
+        found = per_token_kl(given @ weights, way).mean()
+        found.backward()
+        return found
+
+    fit.step(distance)
+    return float(distance().detach())

@@ -51,3 +51,18 @@ def test_doubly_stochastic_chains_say_nothing_by_their_states(script, generator)
     best = {order: script.best_loss(batch, order) for order in script.ORDERS}
     assert best["unigram"] > best["uniform"]
     assert best["bigram"] < best["uniform"] - 0.05
+
+
+def test_what_is_linear_in_frequencies_comes_near_whatever_states_are_called(script, generator):
+    from dataclasses import replace
+
+    batch = script.tasks.make("markov", vocab=3, length=101).batch(200, generator)
+    limit = script.linear_limit(batch)
+    assert 0.01 < limit < 0.05  # unigram counts are 0.12 away
+    names = torch.tensor([2, 0, 1])
+    named = replace(
+        batch,
+        tokens=names[batch.tokens],
+        targets=torch.where(batch.targets < 0, batch.targets, names[batch.targets.clamp(min=0)]),
+    )
+    assert script.linear_limit(named) == pytest.approx(limit, abs=1e-5)
