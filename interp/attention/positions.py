@@ -97,9 +97,9 @@ class _Rotation(torch.autograd.Function):
         ctx.save_for_forward(turn)
 
     @staticmethod
-    def jvp(ctx: Any, along: Tensor, *rest: Any) -> Tensor:
+    def jvp(ctx: Any, *along: Any) -> Tensor:
         (turn,) = ctx.saved_tensors
-        return _rotated(along, turn, ctx.interleaved, ctx.sign)
+        return _rotated(along[0], turn, ctx.interleaved, ctx.sign)
 
     @staticmethod
     def backward(ctx: Any, *towards: Any) -> tuple[Tensor, None, None, None]:
