@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -138,10 +139,10 @@ def train_bare(course: Course) -> nn.Module:
 
 def train_ours(course: Course) -> nn.Module:
     """`interp.train`, in a folder of its own."""
-    batches = course.batches()
+    batches = chain([course.pool[0]], course.batches())  # train looks at one beforehand
 
     def draw(n: int, generator: torch.Generator) -> Batch:
-        if n != course.size.batch:  # a look at the data beforehand, or for the evaluation
+        if n != course.size.batch:  # for the evaluation
             return next_token_batch(course.pool[0, :n])
         return next_token_batch(next(batches))
 
