@@ -24,7 +24,7 @@ import panels
 import published
 import torch
 import typer
-from modular import PUBLISHED, Unsigned, trained_pairs
+from modular import PUBLISHED, FullBatch, trained_pairs
 from published import Comparison, verdict
 from torch import Tensor
 
@@ -48,12 +48,11 @@ class Size:
 
     p: int = 59
     d_model: int = 64
-    steps: int = 2000
-    batch_size: int = 512
+    steps: int = 2500
     seeds: int = 3
 
 
-QUICK = Size(p=13, d_model=32, steps=300, batch_size=128, seeds=1)
+QUICK = Size(p=13, d_model=32, steps=300, seeds=1)
 
 
 def main(out: Annotated[Path, typer.Argument(file_okay=False)], quick: bool = False) -> None:
@@ -82,10 +81,10 @@ def departures(size: Size) -> list[str]:
     """Each setting that is not the paper's."""
     return [
         f"width {size.d_model} and {4 * size.d_model} neurons in place of 128 and 512",
-        f"{size.steps} steps of {size.batch_size} of the training pairs in place of 20,000 of all",
+        f"{size.steps} full-batch steps in place of 20,000",
         "uniform attention gives each of the two tokens 1/2, theirs gives 1: half of W_V",
         "attention rates between 0 and 1 are not tried",
-        "the loss is taken in float32, and biases are not decayed",
+        "biases are not decayed",
     ]
 
 
@@ -106,15 +105,17 @@ def adder(out: Path, kind: Attention, *, seed: int, size: Size) -> interp.Transf
         init_scale=1.0,
         init_seed=seed,
     )
+    task = _task(size, seed)
     return interp.train(
         config,
-        Unsigned(_task(size, seed)),
+        FullBatch(task, signed=False),
         out=out / "runs" / f"{kind} {seed}",
         resume=True,
         seed=seed,
         steps=size.steps,
-        batch_size=size.batch_size,
+        batch_size=task.train_pairs,
         weight_decay=2.0,
+        loss_precision="float64",
         evaluate_every=size.steps,
         checkpoints_per_octave=0,
         progress=False,

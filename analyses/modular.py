@@ -10,7 +10,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from interp.tasks import Batch, every_pair
-from interp.tasks.modular_addition import ModularAddition, modular_addition_batch
+from interp.tasks.modular_addition import ModularAddition
 
 LEARNT = 0.01  # of ln p: the loss at which pairs count as known
 PUBLISHED: dict[str, Any] = {
@@ -25,24 +25,21 @@ PUBLISHED: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class FullBatch:
-    """Every training pair at every step, whatever batch size is asked for."""
+    """Every training pair at every step, whatever batch size is asked for.
+
+    Attributes:
+        task: Whose pairs.
+        signed: Whether "=" comes after them; without it the answer is asked for at b.
+    """
 
     task: ModularAddition
+    signed: bool = True
 
     def __call__(self, n: int, generator: torch.Generator) -> Batch:
         """The pairs, always the same."""
-        return every_pair(self.task, split="train")
-
-
-@dataclass(frozen=True)
-class Unsigned:
-    """Training pairs without "=": the answer is asked for at b, as Zhong et al. do."""
-
-    task: ModularAddition
-
-    def __call__(self, n: int, generator: torch.Generator) -> Batch:
-        """`n` pairs, drawn with replacement."""
-        batch = modular_addition_batch(self.task, n, generator, split="train")
+        batch = every_pair(self.task, split="train")
+        if self.signed:
+            return batch
         return Batch(batch.tokens[:, :2], batch.mask[:, :2], batch.targets[:, 1:])
 
 

@@ -52,10 +52,10 @@ def test_right_logits_are_by_distance_and_sum(script):
     assert table[(1 - 4) % 5, (1 + 4) % 5] == 14
 
 
-def test_pairs_without_the_sign_are_asked_at_b(script, generator):
+def test_pairs_without_the_sign_are_asked_at_b(script):
     from interp.tasks.modular_addition import ModularAddition
 
-    batch = script.Unsigned(ModularAddition(p=7))(20, generator)
-    assert batch.tokens.shape == (20, 2)
+    batch = script.FullBatch(ModularAddition(p=7), signed=False)(1, None)
+    assert batch.tokens.shape == (14, 2)  # 30 % of 49
     assert torch.equal(batch.targets[:, 1], batch.tokens.sum(1) % 7)
     assert (batch.targets[:, 0] < 0).all()
