@@ -48,7 +48,7 @@ class Size:
 
     p: int = 59
     d_model: int = 64
-    steps: int = 2500
+    steps: int = 3000
     seeds: int = 3
 
 
